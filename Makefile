@@ -1,0 +1,36 @@
+# make run     opens the panel on the embedded engine
+# make test    runs the tests
+# make lint    ruff, mypy, import-linter
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+SETUP := pyproject.toml tools/install.py $(wildcard constraints/*.txt)
+
+.PHONY: run test lint snapshots clean
+
+run: $(VENV)/.run
+	$(BIN)/moepanel
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+snapshots: $(VENV)/.test
+	$(BIN)/python -m pytest tests/screens --snapshot-update
+
+$(VENV)/.run: $(SETUP)
+	$(PYTHON) tools/install.py $(VENV)
+	touch $@
+
+$(VENV)/.test: $(SETUP)
+	$(PYTHON) tools/install.py $(VENV) test
+	touch $@ $(VENV)/.run
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,134 @@
+"""The snapshot: everything a panel shows of one node, at one moment."""
+
+from __future__ import annotations
+
+import msgspec
+
+from panel.domain.flags import Profile, Request
+from panel.domain.states import LaunchState, ProcessState
+from panel.domain.verdict import Verdict
+
+PROTOCOL = 1
+"""Of client and supervisor; a client that meets another number only reads."""
+
+
+class ProcessExit(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process ended."""
+
+    t: float
+    """Seconds since launch."""
+    code: int | None
+    words: str
+    """The code in words: `killed by SIGKILL`, `ended by an exception (exit code 1)`."""
+
+
+class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank (with a number) or another process of the gang."""
+
+    source: str
+    """Name of its log: rank-3, frontend, engine."""
+    pid: int
+    state: ProcessState
+    rank: int | None = None
+    phase: str = "spawn"
+    done: int = 0
+    total: int = 0
+    """Progress inside the phase: done of total."""
+    detail: int = 0
+    """Goes with the progress: the batch size being captured."""
+    step: int = 0
+    beat_age: float | None = None
+    """Seconds, to a tenth; None where the process has no heartbeat."""
+    cpu: float = 0.0
+    """Per cent of one core."""
+    rss: int = 0
+    threads: int = 0
+    last_line: str = ""
+    exit: ProcessExit | None = None
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of the engine, from its own endpoint."""
+
+    tok_s: float = 0.0
+    history: tuple[float, ...] = ()
+    """tok/s of the last 60 seconds, oldest first."""
+    running: int = 0
+    waiting: int = 0
+    kv_used: int = 0
+    kv_total: int = 0
+    acceptance: float | None = None
+    """Tokens a verify pass, lately; None without speculation."""
+    ttft_ms: float | None = None
+    """Median of the last requests."""
+
+
+class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
+    """The running launch, or the last one."""
+
+    id: int
+    uuid: str
+    request: Request
+    engine: str
+    version: str
+    state: LaunchState
+    world_size: int
+    t0_unix: float
+    t: float
+    """Seconds since launch; stands still once the gang is down."""
+    url: str
+    chips: tuple[str, ...] = ()
+    flags: dict[str, str] = {}
+    """Resolved flags without the program's own, secrets redacted."""
+    phase: str = "spawn"
+    """The phase of the rank that is furthest behind."""
+    ready_s: float | None = None
+    usual_ready_s: float | None = None
+    """Median of earlier launches of this profile that got there."""
+    processes: tuple[ProcessView, ...] = ()
+    """Ranks in order, then the others."""
+    metrics: Metrics | None = None
+    log_sizes: dict[str, int] = {}
+    verdict: Verdict | None = None
+    note: str = ""
+    """One line for the operator, such as `adopted after a restart of the supervisor`."""
+
+    @property
+    def ranks(self) -> tuple[ProcessView, ...]:
+        """The processes that are ranks."""
+        return tuple(process for process in self.processes if process.rank is not None)
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """The node itself."""
+
+    name: str
+    cpus: int
+    load: float
+    memory_total: int
+    memory_available: int
+    gpu_note: str
+    """Why there are no GPU figures, in words; empty where there are."""
+
+
+class Supervisor(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon that answers."""
+
+    pid: int
+    version: str
+    started_unix: float
+    home: str
+    socket: str
+    warm: bool = False
+    """A spawner with torch imported waits for the next launch."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What `GET /v1/snapshot` and each `snapshot` event carry."""
+
+    seq: int
+    supervisor: Supervisor
+    host: Host
+    protocol: int = PROTOCOL
+    profiles: tuple[Profile, ...] = ()
+    launch: LaunchView | None = None

@@ -1,0 +1,52 @@
+"""What triage concludes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Status = Literal["crashed", "hung", "running", "refused", "stopped", "host_down"]
+Confidence = Literal["high", "medium", "low"]
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that speaks for the verdict."""
+
+    source: str
+    offset: int
+    line: int
+    """Line number, from 1."""
+    text: str
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to do: a cheap experiment that confirms, or the fix."""
+
+    confirm: str | None = None
+    change: dict[str, str] = {}
+    why: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Who failed first, how, why, and what to change."""
+
+    status: Status
+    headline: str
+    final: bool = False
+    revision: int = 0
+    t: float = 0.0
+    """Seconds since launch at which this was concluded."""
+    t_first: float | None = None
+    """Seconds since launch of the first sign of failure."""
+    kind: str | None = None
+    family: str | None = None
+    root_ranks: tuple[int, ...] | Literal["all"] = ()
+    secondary: dict[str, str] = {}
+    """Rank or source to label, such as `victim` or `killed_by_gang_stop`."""
+    phase: str | None = None
+    confidence: Confidence = "low"
+    evidence: tuple[Evidence, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Evidence that was not available."""

@@ -1,0 +1,26 @@
+"""What all tests share: a home of their own, and nothing of the developer's terminal."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh `MOEPANEL_HOME`."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("MOEPANEL_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    """A port that nobody uses. It stays reserved by address reuse only: take it soon."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    yield port
