@@ -1,0 +1,110 @@
+"""What can be refused before any process of the gang exists."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from panel.server.config import ModelConfig, ModelError, model_folder, read_config
+from panel.server.exits import Exit
+from panel.server.faults import Fault, parse_fault
+from panel.server.options import OptionError, Options
+from panel.server.parallel import check_split
+from panel.server.reporting import Events
+from panel.server.shared import Shared, make_shared
+from panel.server.weights import SafetensorsSource
+
+
+class RefusedError(Exception):
+    """The gang cannot be started; nothing was forked."""
+
+    def __init__(self, code: Exit, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Checked and ready to fork."""
+
+    options: Options
+    folder: Path
+    config: ModelConfig
+    device: str
+    dtype: torch.dtype
+    fault: Fault | None
+    shared: Shared
+    events: Events
+    listener: socket.socket
+
+
+def prepare(options: Options) -> Gang:
+    """Check the flags against model, machine and port, or raise `RefusedError`."""
+    try:
+        folder = model_folder(options.model_path)
+        config = read_config(folder)
+        if options.load_format == "auto":
+            SafetensorsSource(folder)
+        check_split(config, options.tp_size, options.ep_size)
+        fault = parse_fault(options.fault, options.tp_size) if options.fault else None
+        device = _device(options)
+        if options.speculative_ngram_min > options.speculative_ngram_max:
+            raise OptionError(
+                f"speculative-ngram-min {options.speculative_ngram_min} is above "
+                f"speculative-ngram-max {options.speculative_ngram_max}"
+            )
+    except ModelError as error:
+        raise RefusedError(Exit.MODEL, str(error)) from None
+    except OptionError as error:
+        raise RefusedError(Exit.USAGE, str(error)) from None
+    dtype = _dtype(options.dtype, device)
+    try:
+        shared = make_shared(options, config)
+        events = Events(options.events_file)
+    except OSError as error:
+        raise RefusedError(Exit.FAILED, f"{error.filename}: {error.strerror}") from None
+    listener = _bind(options.host, options.port)
+    return Gang(options, folder, config, device, dtype, fault, shared, events, listener)
+
+
+def _device(options: Options) -> str:
+    gpus = torch.cuda.device_count()
+    device = options.device
+    if device == "auto":
+        device = "cuda" if gpus >= options.tp_size else "cpu"
+    if device == "cuda" and gpus < options.tp_size:
+        raise OptionError(f"tp-size {options.tp_size} needs as many GPUs; this node shows {gpus}")
+    backends = {"cpu": ("auto", "shm", "gloo"), "cuda": ("auto", "nccl")}[device]
+    if options.allreduce_backend not in backends:
+        raise OptionError(
+            f"allreduce-backend {options.allreduce_backend} does not work on {device}; "
+            f"there: {', '.join(backends)}"
+        )
+    return device
+
+
+def _dtype(name: str, device: str) -> torch.dtype:
+    if name == "auto":
+        name = "float32" if device == "cpu" else "bfloat16"
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(512)
+    except OSError as error:
+        raise RefusedError(
+            Exit.PORT,
+            f"{host}:{port} cannot be bound: {error.strerror or error}; choose another --port",
+        ) from None
+    return listener

@@ -1,0 +1,35 @@
+"""Joining torch.distributed, for the collectives that are not ours."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import timedelta
+
+import torch.distributed as dist
+
+
+def listening_socket(ranks: int) -> socket.socket:
+    """Return a socket for the store through which the ranks meet; make it before the fork."""
+    return socket.create_server(("127.0.0.1", 0), backlog=ranks)
+
+
+def join(backend: str, listening: socket.socket, rank: int, ranks: int, timeout: float) -> None:
+    """Join the group of `ranks` processes that inherited `listening`; it is used up.
+
+    `timeout` is in seconds and counts for every later collective too.
+    """
+    host, port = listening.getsockname()
+    descriptor = listening.detach()
+    if rank:
+        os.close(descriptor)
+    limit = timedelta(seconds=timeout)
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        host,
+        port,
+        ranks,
+        is_master=rank == 0,
+        timeout=limit,
+        master_listen_fd=None if rank else descriptor,
+    )
+    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=limit)

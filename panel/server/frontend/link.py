@@ -1,0 +1,149 @@
+"""The link with rank 0: one socket, one read, one inbox a request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from panel.server.frontend.errors import ApiError
+from panel.server.frontend.inbox import Inbox
+from panel.server.messages import (
+    Abort,
+    Drain,
+    Frames,
+    FromEngine,
+    Generate,
+    Started,
+    Stats,
+    Step,
+    Stopped,
+    ToEngine,
+    Tokens,
+    encode,
+)
+from panel.server.phases import Phase
+
+LOST = "rank 0 is gone without a word; look in the log of rank 0"
+
+
+class Link(asyncio.Protocol):
+    """The front end's end of the socket pair."""
+
+    def __init__(self) -> None:
+        self.started: Started | None = None
+        self.stats: Stats | None = None
+        self.draining = False
+        self.loss = LOST
+        """Why rank 0 is gone, once it is: its last words where it had time for them."""
+        self.closed = asyncio.Event()
+        """Set once rank 0's end is closed."""
+        self._frames = Frames()
+        self._decoder = msgspec.msgpack.Decoder(FromEngine)
+        self._transport: asyncio.WriteTransport | None = None
+        self._requests: dict[str, Inbox] = {}
+        self._inboxes: dict[str, Inbox] = {}
+
+    @property
+    def phase(self) -> Phase:
+        """Where the front end stands: it serves once rank 0 has said that it does."""
+        if not self.alive:
+            return Phase.STOPPED
+        if self.draining:
+            return Phase.DRAINING
+        return Phase.SPAWN if self.started is None else Phase.SERVING
+
+    @property
+    def alive(self) -> bool:
+        """Whether rank 0 can hear us."""
+        return not self.closed.is_set()
+
+    @property
+    def running(self) -> int:
+        """Requests that have not ended."""
+        return len(self._requests)
+
+    @contextmanager
+    def request(self, request_id: str, sequences: list[Generate]) -> Iterator[Inbox]:
+        """Start the sequences of one request; leaving aborts those that have not finished."""
+        if request_id in self._requests:
+            raise ApiError(f"rid {request_id!r} is already running", param="rid")
+        inbox = Inbox(sequence.rid for sequence in sequences)
+        self._requests[request_id] = inbox
+        self._inboxes |= dict.fromkeys(inbox.open, inbox)
+        try:
+            for sequence in sequences:
+                self._send(sequence)
+            if not self.alive:
+                inbox.fail(self.loss)
+            yield inbox
+        finally:
+            del self._requests[request_id]
+            for rid in list(inbox.open):
+                self.end(rid)
+
+    def end(self, rid: str) -> None:
+        """Stop one sequence; rank 0's later news of it are dropped."""
+        if (inbox := self._inboxes.pop(rid, None)) is not None:
+            inbox.open.discard(rid)
+            self._send(Abort(rid))
+
+    def abort(self, request_id: str | None = None) -> int:
+        """End one request (None: all) with finish `abort`; return how many there were."""
+        wanted = [request_id] if request_id is not None else list(self._requests)
+        inboxes = [self._requests[name] for name in wanted if name in self._requests]
+        for inbox in inboxes:
+            for rid in list(inbox.open):
+                self.end(rid)
+                inbox.put(Tokens(rid, [], finish="abort"))
+        return len(inboxes)
+
+    def drain(self, seconds: float) -> None:
+        """Tell rank 0 to finish; abort what still runs after `seconds`."""
+        self.draining = True
+        self._send(Drain(seconds))
+        asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop with what one read brought."""
+        for body in self._frames.feed(data):
+            match self._decoder.decode(body):
+                case Step(news):
+                    for tokens in news:
+                        self._deliver(tokens)
+                case Stats() as stats:
+                    self.stats = stats
+                case Started() as started:
+                    self.started = started
+                case Stopped(reason):
+                    self.loss = f"the engine stopped: {reason}"
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """Called by the event loop when rank 0 has gone."""
+        self.closed.set()
+        for inbox in self._requests.values():
+            inbox.fail(self.loss)
+
+    def _deliver(self, tokens: Tokens) -> None:
+        inbox = self._inboxes.get(tokens.rid)
+        if inbox is None:
+            return
+        if tokens.finish is not None:
+            del self._inboxes[tokens.rid]
+        inbox.put(tokens)
+
+    def _send(self, message: ToEngine) -> None:
+        if self.alive and self._transport is not None:
+            self._transport.write(encode(message))

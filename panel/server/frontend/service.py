@@ -1,0 +1,52 @@
+"""What the endpoints work with."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from panel.server.frontend.errors import ApiError
+from panel.server.frontend.link import Link
+from panel.server.frontend.metrics import Metrics
+from panel.server.frontend.readiness import RankState, describe, rank_states
+from panel.server.frontend.text import Text
+from panel.server.heartbeat import HeartbeatFile
+from panel.server.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One front end: its text side, its link with rank 0, its view of the ranks."""
+
+    options: Options
+    model: str
+    """Name of the model in the API."""
+    text: Text
+    link: Link
+    heartbeats: HeartbeatFile
+    metrics: Metrics
+
+    def ranks(self) -> list[RankState]:
+        """Return the state of every rank now."""
+        return rank_states(self.heartbeats.read_all(), time.monotonic_ns())
+
+    def not_serving(self) -> str | None:
+        """Return why no request can run now, or None."""
+        if not self.link.alive:
+            return self.link.loss
+        if self.link.draining:
+            return "the engine is shutting down"
+        if self.link.started is None:
+            return f"the engine is starting: {describe(self.ranks())}"
+        return None
+
+    def context(self) -> int:
+        """Return the most tokens of a prompt with its answer.
+
+        Raises `ApiError` 503 where no request can run now.
+        """
+        reason = self.not_serving()
+        started = self.link.started
+        if reason is not None or started is None:
+            raise ApiError(reason or "", status=503, code="engine_unavailable", retry_after=1)
+        return min(started.max_context, started.max_total_tokens)

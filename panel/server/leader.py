@@ -1,0 +1,178 @@
+"""Rank 0 decides each step, runs its own part of it, samples, and talks to the front end."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import select
+import time
+from collections.abc import Callable
+from random import Random
+
+from panel.server.channel import Channel
+from panel.server.life import Life
+from panel.server.messages import Abort, Drain, Generate, Started, Step, Stopped, Tokens
+from panel.server.meter import Meter
+from panel.server.options import Options
+from panel.server.pages import PageAllocator
+from panel.server.phases import Phase
+from panel.server.plan import Plan, Work, encode_plan
+from panel.server.roster import PeerLostError
+from panel.server.sampler import sample
+from panel.server.scheduler import Limits, Scheduler
+from panel.server.sequence import Sequence
+from panel.server.shared import draft_tokens, max_context
+from panel.server.speculative import NgramIndex
+from panel.server.startup import Place, Ready
+
+log = logging.getLogger(__name__)
+
+IDLE_SECONDS = 0.5
+"""Time between two idle ticks, by which every rank proves that it is alive."""
+
+
+def lead(
+    place: Place, ready: Ready, life: Life, channel: Channel, stop_asked: Callable[[], bool]
+) -> None:
+    """Serve until asked to stop, then drain; at the end every follower has the stop plan."""
+    try:
+        _Leader(place, ready, life, channel, stop_asked).run()
+    except PeerLostError as error:
+        channel.send(Stopped(str(error)))
+        raise
+
+
+class _Leader:
+    def __init__(
+        self,
+        place: Place,
+        ready: Ready,
+        life: Life,
+        channel: Channel,
+        stop_asked: Callable[[], bool],
+    ) -> None:
+        options = place.options
+        self._options = options
+        self._roster = place.shared.roster
+        self._rendezvous = place.shared.rendezvous
+        self._runner = ready.runner
+        self._logits = ready.runner.logits.numpy()
+        self._life = life
+        self._channel = channel
+        self._stop_asked = stop_asked
+        pages = PageAllocator(ready.pages, options.page_size)
+        limits = Limits(
+            vocab_size=place.config.vocab_size,
+            max_context=max_context(options, place.config),
+            max_running=options.max_running_requests,
+            chunk=options.chunked_prefill_size,
+            buckets=ready.buckets,
+            draft_tokens=draft_tokens(options),
+        )
+        self._scheduler = Scheduler(limits, pages, sequence_maker(options))
+        self._meter = Meter(self._scheduler, pages, options.decode_log_interval)
+        self._drain_until: float | None = None
+        self._poll = select.poll()
+        self._poll.register(channel.fileno(), select.POLLIN)
+        for descriptor in self._roster.pidfds().values():
+            self._poll.register(descriptor, select.POLLIN)
+        channel.send(
+            Started(
+                max_total_tokens=ready.pages * options.page_size,
+                max_context=limits.max_context,
+                buckets=list(ready.buckets),
+                phases=dict(life.seconds),
+                memory=ready.memory,
+                collectives=ready.collectives,
+            )
+        )
+
+    def run(self) -> None:
+        self._rendezvous.gather(self._roster)
+        while not self._drained():
+            self._listen()
+            self._step()
+            if (stats := self._meter.report()) is not None:
+                self._channel.send(stats)
+        self._tell(self._scheduler.abort(None))
+        self._channel.send(Stopped("asked to stop"))
+        self._rendezvous.release(encode_plan(Plan(Work.STOP, draining=True)))
+
+    def _drained(self) -> bool:
+        if self._drain_until is None and self._stop_asked():
+            self._drain(self._options.drain_seconds)
+        if self._drain_until is None:
+            return False
+        return self._scheduler.idle or time.monotonic() > self._drain_until
+
+    def _drain(self, seconds: float) -> None:
+        self._drain_until = time.monotonic() + seconds
+        running = len(self._scheduler.running) + len(self._scheduler.waiting)
+        self._life.enter(Phase.DRAINING, f"draining {running} requests, at most {seconds:g} s")
+
+    def _listen(self) -> None:
+        """Take in what the front end says; without work, wait for it up to an idle tick."""
+        wanted = select.POLLIN | (select.POLLOUT if self._channel.pending else 0)
+        self._poll.modify(self._channel.fileno(), wanted)
+        if self._poll.poll(IDLE_SECONDS * 1e3 if self._scheduler.idle else 0):
+            self._roster.check(0.0)
+            for message in self._channel.receive():
+                self._take(message)
+        self._channel.flush()
+
+    def _take(self, message: Generate | Abort | Drain) -> None:
+        match message:
+            case Generate() if self._drain_until is not None:
+                self._tell([Tokens(message.rid, [], finish="error", error="the engine stops")])
+            case Generate():
+                refused = self._scheduler.add(message)
+                if refused is not None:
+                    log.info("request %s refused: %s", refused.rid, refused.error)
+                    self._tell([refused])
+            case Abort(rid):
+                self._tell(self._scheduler.abort(rid))
+            case Drain(seconds):
+                if self._drain_until is None:
+                    self._drain(seconds)
+
+    def _step(self) -> None:
+        begun = time.perf_counter()
+        scheduled = self._scheduler.next(draining=self._drain_until is not None)
+        plan = scheduled.plan
+        self._rendezvous.release(encode_plan(plan))
+        self._life.tick()
+        if plan.work is Work.IDLE:
+            self._rendezvous.gather(self._roster)
+            return
+        self._runner(plan)
+        self._rendezvous.gather(self._roster)
+        width = plan.width if plan.work is Work.DECODE else 1
+        news = self._scheduler.commit(scheduled, sample(self._logits, scheduled.sampled, width))
+        for item in news:
+            if item.error is not None:
+                log.error("step %d: request %s: %s", self._life.step, item.rid, item.error)
+        self._tell(news)
+        self._meter.count(time.perf_counter() - begun, decode=plan.work is Work.DECODE)
+
+    def _tell(self, news: list[Tokens]) -> None:
+        if news:
+            self._channel.send(Step(news))
+
+
+def sequence_maker(options: Options) -> Callable[[Generate, int], Sequence]:
+    """Return what builds sequences with their own random numbers and n-gram index.
+
+    A request without a seed gets one from the engine's seed and its number since start.
+    """
+    arrivals = itertools.count()
+
+    def make(request: Generate, limit: int) -> Sequence:
+        seed: int | str | None = request.seed
+        if seed is None:
+            seed = f"{options.seed}:{next(arrivals)}"
+        ngrams = None
+        if options.speculative_algorithm == "ngram":
+            ngrams = NgramIndex(options.speculative_ngram_max, options.speculative_ngram_min)
+        return Sequence(request, limit, Random(seed), ngrams)
+
+    return make

@@ -1,0 +1,152 @@
+"""What the front end and rank 0 say to each other.
+
+A stream socket pair carries frames: four bytes of length (little endian), then one msgpack value of
+`ToEngine` or `FromEngine`. Rank 0 owns every decision about tokens; the front end owns text.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Literal
+
+import msgspec
+
+_LENGTH = struct.Struct("<I")
+
+Finish = Literal["stop", "length", "abort", "error"]
+
+
+class Generate(msgspec.Struct, frozen=True, tag="generate"):
+    """Start one sequence."""
+
+    rid: str
+    tokens: list[int]
+    max_new_tokens: int
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 is no limit."""
+    min_p: float = 0.0
+    seed: int | None = None
+    stop_tokens: list[int] = []
+    """Ids that end the sequence; the ending id is reported too."""
+    logprobs: int | None = None
+    """None: none; n: the chosen token's and those of the n most probable tokens."""
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+
+
+class Abort(msgspec.Struct, frozen=True, tag="abort"):
+    """End one sequence, or all where `rid` is None."""
+
+    rid: str | None = None
+
+
+class Drain(msgspec.Struct, frozen=True, tag="drain"):
+    """Take no new sequences, finish those that run for at most `seconds`, then stop."""
+
+    seconds: float
+
+
+class TokenLogprob(msgspec.Struct, frozen=True):
+    """Log probability of one token, natural logarithm, before temperature."""
+
+    token: int
+    logprob: float
+    top: list[tuple[int, float]] = []
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """What one step added to one sequence."""
+
+    rid: str
+    tokens: list[int]
+    logprobs: list[TokenLogprob] | None = None
+    finish: Finish | None = None
+    error: str | None = None
+    """With finish `error`: why, for the client."""
+    cached_tokens: int = 0
+    queued: float | None = None
+    """With the first tokens of a sequence: seconds it waited for room in the batch."""
+
+
+class Step(msgspec.Struct, frozen=True, tag="step"):
+    """The news of one step, all sequences together."""
+
+    news: list[Tokens]
+
+
+class Stats(msgspec.Struct, frozen=True, tag="stats"):
+    """Counters since start and gauges of now; sent at most ten times a second."""
+
+    running: int
+    waiting: int
+    kv_used: int
+    """Tokens of KV cache in use."""
+    kv_total: int
+    steps: int
+    prompt_tokens: int
+    generated_tokens: int
+    preemptions: int
+    spec_drafts: int = 0
+    """Verify passes that had a draft."""
+    spec_draft_tokens: int = 0
+    spec_accepted_tokens: int = 0
+    spec_accepted_per_position: list[int] = []
+    step_ms: float = 0.0
+    """Median wall time of the last decode steps."""
+
+
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """Rank 0 serves: what the engine settled on."""
+
+    max_total_tokens: int
+    max_context: int
+    buckets: list[int]
+    phases: dict[str, float]
+    """Seconds spent in each phase of rank 0's start."""
+    memory: dict[str, int]
+    """Bytes of each rank by category: weights, workspace, kv_cache, graphs."""
+    collectives: list[tuple[int, str, float]]
+    """(message bytes, path, microseconds) as measured at start."""
+
+
+class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
+    """Rank 0 is about to end."""
+
+    reason: str
+
+
+ToEngine = Generate | Abort | Drain
+FromEngine = Step | Stats | Started | Stopped
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(message: ToEngine | FromEngine) -> bytes:
+    """Return the frame of a message."""
+    body = _encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Frames:
+    """Cut a byte stream back into frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Add received bytes; return the bodies that are now whole."""
+        self._buffer += data
+        bodies = []
+        start = 0
+        while len(self._buffer) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer, start)
+            end = start + _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            bodies.append(bytes(self._buffer[start + _LENGTH.size : end]))
+            start = end
+        del self._buffer[:start]
+        return bodies

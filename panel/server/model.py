@@ -1,0 +1,60 @@
+"""The forward pass of one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import embedding
+
+from panel.server.attention import Attention
+from panel.server.batch import Batch
+from panel.server.experts import FeedForward
+from panel.server.norm import RMSNorm
+from panel.server.reduction import Reduction
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Attention, then a feed-forward part; each is added to the hidden state."""
+
+    attention: Attention
+    feed_forward: FeedForward
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """This rank's shard of the model."""
+
+    embedding: torch.Tensor
+    """[vocabulary, hidden], whole on every rank."""
+    rotation: torch.Tensor
+    """Unit complex numbers, [positions, rope / 2]."""
+    layers: Sequence[Layer]
+    norm: RMSNorm
+    head: torch.Tensor
+    """[hidden, this rank's part of the vocabulary]"""
+
+    def __call__(
+        self, batch: Batch, cache: torch.Tensor, reduction: Reduction, *, poisoned: bool = False
+    ) -> torch.Tensor:
+        """Return logits [wanted rows, this rank's part of the vocabulary].
+
+        `cache` has shape [layers, slots, latent + rope] and is written to. `poisoned` makes the
+        hidden state NaN, for drills.
+        """
+        hidden = embedding(batch.tokens, self.embedding)
+        if poisoned:
+            hidden.fill_(float("nan"))
+        rotation = self.rotation[batch.positions].unsqueeze(1)
+        rows = hidden.shape[0]
+        for layer, layer_cache in zip(self.layers, cache.unbind(0), strict=True):
+            part = reduction.part(rows)
+            layer.attention(hidden, rotation, batch, layer_cache, part)
+            reduction.add_sum_(hidden)
+            layer.feed_forward(hidden, reduction.part(rows))
+            reduction.add_sum_(hidden)
+        if batch.logit_rows is not None:
+            hidden = hidden[batch.logit_rows]
+        return torch.mm(self.norm(hidden), self.head)

@@ -1,0 +1,112 @@
+"""Sampling: the distribution of a request, with and without drafts."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from panel.server.messages import Generate
+from panel.server.sampler import probabilities, sample
+from panel.server.sequence import Sequence
+
+LOGITS = np.array([2.0, 1.0, 0.5, 0.0, -1.0, -3.0], np.float32)
+
+
+def sequence(seed: int = 0, draft: list[int] | None = None, **fields: object) -> Sequence:
+    request = Generate("x", [1, 2], 10, **fields)  # type: ignore[arg-type]
+    made = Sequence(request, 12, Random(seed))
+    made.draft = draft or []
+    return made
+
+
+@given(
+    st.lists(st.floats(-8, 8, width=32), min_size=2, max_size=20),
+    st.floats(0.1, 3),
+    st.integers(0, 8),
+    st.floats(0.05, 1),
+    st.floats(0, 1),
+)
+def test_the_distribution_keeps_the_most_probable(
+    logits: list[float], temperature: float, top_k: int, top_p: float, min_p: float
+) -> None:
+    row = np.array(logits, np.float32)
+    request = Generate("x", [1], 1, temperature, top_p, top_k, min_p)
+    chances = probabilities(row, request)
+    assert float(chances.sum()) == pytest.approx(1, abs=1e-4)
+    # Logits that differ by a rounding error have the same probability.
+    assert row[chances.argmax()] == pytest.approx(row.max(), abs=1e-4)
+    kept = chances > 0
+    assert kept.any()
+    if top_k:
+        assert int((row > row[kept].min() + 1e-4).sum()) < top_k
+    if (~kept).any():
+        assert row[kept].min() > row[~kept].max() - 1e-4
+
+
+def test_top_p_keeps_the_smallest_set_that_reaches_it() -> None:
+    row = np.log([0.5, 0.3, 0.15, 0.05])
+    kept = [
+        (probabilities(row, Generate("x", [1], 1, top_p=p)) > 0).tolist().count(True)
+        for p in (0.4, 0.6, 0.81, 0.97, 1.0)
+    ]
+    assert kept == [1, 2, 3, 4, 4]
+
+
+@pytest.mark.parametrize("draft", [[], [0], [3], [5]])
+def test_a_draft_does_not_change_the_distribution(draft: list[int]) -> None:
+    count = 4000
+    seen = np.zeros(6)
+    rows = np.tile(LOGITS, (len(draft) + 1, 1))
+    for seed in range(count):
+        chosen = sample(rows, [sequence(seed, draft, temperature=0.8, top_p=0.95)], len(rows))[0]
+        assert len(chosen.tokens) == 1 + (chosen.tokens[0] in draft)
+        seen[chosen.tokens[0]] += 1
+    expected = probabilities(LOGITS, Generate("x", [1], 1, temperature=0.8, top_p=0.95))
+    assert np.allclose(seen / count, expected, atol=0.03)
+
+
+def test_a_greedy_draft_is_followed_as_far_as_it_is_right() -> None:
+    rows = np.eye(6)[[3, 1, 4, 2]]
+    assert sample(rows, [sequence(0, [3, 1, 5], temperature=0)], 4)[0].tokens == [3, 1, 4]
+    assert sample(rows, [sequence(0, [3, 1, 4], temperature=0)], 4)[0].tokens == [3, 1, 4, 2]
+    assert sample(rows, [sequence(0, [0, 1, 4], temperature=0)], 4)[0].tokens == [3]
+
+
+def test_penalties_count_the_answer_and_not_the_prompt() -> None:
+    greedy = sequence(temperature=0, presence_penalty=1.5)
+    greedy.request.tokens[:] = [0, 0]
+    assert sample(LOGITS[None], [greedy], 1)[0].tokens == [0]
+    greedy.tokens.append(0)
+    assert sample(LOGITS[None], [greedy], 1)[0].tokens == [1]
+    often = sequence(temperature=0, frequency_penalty=0.6)
+    often.tokens += [0]
+    assert sample(LOGITS[None], [often], 1)[0].tokens == [0]
+    often.tokens += [0]
+    assert sample(LOGITS[None], [often], 1)[0].tokens == [1]
+
+
+def test_penalties_count_accepted_drafts_of_the_same_step() -> None:
+    rows = np.tile(LOGITS, (3, 1))
+    drafted = sequence(0, [0, 0], temperature=0, presence_penalty=1.5)
+    assert sample(rows, [drafted], 3)[0].tokens == [0, 1]
+
+
+def test_logprobs_are_those_before_temperature() -> None:
+    chosen = sample(LOGITS[None], [sequence(temperature=0.1, logprobs=2)], 1)[0]
+    assert chosen.logprobs is not None
+    expected = LOGITS - np.log(np.exp(LOGITS).sum())
+    assert chosen.logprobs[0].logprob == pytest.approx(float(expected[chosen.tokens[0]]))
+    assert [token for token, _ in chosen.logprobs[0].top] == [0, 1]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_bad_logits_end_their_own_sequence_alone(bad: float) -> None:
+    rows = np.tile(LOGITS, (2, 1))
+    rows[0, 2] = bad
+    choices = sample(rows, [sequence(), sequence(temperature=0)], 1)
+    assert "NaN" in (choices[0].error or "")
+    assert choices[1].tokens == [0]
