@@ -1,0 +1,1 @@
+"""Kernels of the engine, each with its plain torch reference."""
