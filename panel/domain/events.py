@@ -61,6 +61,41 @@ class Health(_Event, frozen=True, tag="health"):
     ms: float
 
 
+class Title(_Event, frozen=True, tag="title"):
+    """A process named itself."""
+
+    pid: int
+    title: str
+    rank: int | None = None
+
+
+class State(_Event, frozen=True, tag="state"):
+    """A process changed its state: R, S, D, T (stopped), Z."""
+
+    pid: int
+    state: str
+
+
+class Kernel(_Event, frozen=True, tag="kernel"):
+    """A line of the kernel log."""
+
+    text: str
+
+
+class Gpu(_Event, frozen=True, tag="gpu"):
+    """A sample of a GPU; memory is bytes."""
+
+    index: int
+    bus_id: str | None = None
+    rank: int | None = None
+    util: float | None = None
+    mem_used: int | None = None
+    power: float | None = None
+    xid: int | None = None
+    processes: tuple[tuple[int, int], ...] | None = None
+    """(pid, bytes) of those that hold memory of it."""
+
+
 class Gang(_Event, frozen=True, tag="gang"):
     """The keeper's view of the whole: up, failing, stopping, down, refused, helper_died."""
 
@@ -72,4 +107,23 @@ class Gang(_Event, frozen=True, tag="gang"):
     """With `down`: processes of the gang that could not be ended."""
 
 
-Event = Spawn | Exit | Signal | Operator | PhaseEvent | Health | Gang
+class Alarm(_Event, frozen=True, tag="alarm"):
+    """The keeper cannot do what it should, such as bounding the logs on disk; the gang goes on."""
+
+    text: str
+
+
+Event = (
+    Spawn
+    | Exit
+    | Signal
+    | Operator
+    | PhaseEvent
+    | Health
+    | Gang
+    | Title
+    | State
+    | Kernel
+    | Gpu
+    | Alarm
+)

@@ -16,11 +16,20 @@ _PATTERNS: tuple[re.Pattern[str], ...] = (
     re.compile(r"(?i:--(?:api-key|hf-token|token)[= ])(\S+)"),
     re.compile(r"://[^/\s:@]+:([^/\s@]+)@"),
 )
+_HINTS = (
+    "key", "token", "secret", "passw", "credential", "bearer", "://",
+    "hf_", "hf-", "sk-", "sk_", "ghp", "gho", "xoxb", "glpat",
+)  # fmt: skip
+"""One of these stands, in lower case, in every text that a pattern matches. Looking for them costs
+a tenth of the patterns, and a log of millions of lines passes through here."""
 _SECRET_NAME = re.compile(rf"(?i:^{_NOT_SECRET}{_NAMES}$)")
 
 
 def redact(text: str) -> str:
     """Return `text` with every secret replaced by asterisks, length unchanged."""
+    lower = text.lower()
+    if not any(hint in lower for hint in _HINTS):
+        return text
     for pattern in _PATTERNS:
         text = pattern.sub(_mask, text)
     return text

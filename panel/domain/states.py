@@ -60,3 +60,15 @@ ASCII_SIGNS: dict[ProcessState, str] = {
     ProcessState.STOPPED: "S",
     ProcessState.FAILED: "X",
 }
+
+AS_PROCESS: dict[LaunchState, ProcessState] = {
+    LaunchState.LAUNCHING: ProcessState.BUSY,
+    LaunchState.SERVING: ProcessState.SERVING,
+    LaunchState.STOPPING: ProcessState.BUSY,
+    LaunchState.FAILING: ProcessState.FAILED,
+    LaunchState.STOPPED: ProcessState.STOPPED,
+    LaunchState.CRASHED: ProcessState.FAILED,
+    LaunchState.REFUSED: ProcessState.FAILED,
+    LaunchState.LOST: ProcessState.STALE,
+}
+"""A launch bears the sign of a process that fares like it."""

@@ -1,0 +1,1 @@
+"""Where the program keeps its files, and what an operator writes into them."""

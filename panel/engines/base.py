@@ -1,0 +1,127 @@
+"""The interface between panel and engine: small, and without any effect but reading a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from panel.domain.flags import Flag, Toggle
+
+
+class SpawnerJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a spawner that waits already is told: the engine's flags, and each source's log."""
+
+    argv: list[str]
+    logs: dict[str, str]
+
+
+class ProcessJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that the keeper starts itself."""
+
+    source: str
+    argv: list[str]
+    cwd: str | None
+    log: str
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine's part of the keeper's order."""
+
+    spawner: SpawnerJob | None = None
+    processes: list[ProcessJob] = []
+
+
+class Progress(NamedTuple):
+    """What a rank last said of itself."""
+
+    phase: str
+    done: int
+    total: int
+    detail: int
+    step: int
+    age: float
+    """Seconds since it said so."""
+
+
+class Pulse(Protocol):
+    """The heartbeats of one launch."""
+
+    def read(self) -> tuple[Progress | None, ...]:
+        """Return the last word of each rank, None before the first."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+class MetricNames(msgspec.Struct, frozen=True, kw_only=True):
+    """Names of an engine's Prometheus samples."""
+
+    generated: str
+    running: str
+    waiting: str
+    kv_used: str
+    kv_total: str
+    drafts: str
+    accepted: str
+    first_token: str
+    """A histogram, seconds."""
+
+
+class Engine(Protocol):
+    """One engine. `values` are flag texts by long name, without neutral names."""
+
+    name: str
+    exit_words: Mapping[int, str]
+    victim_codes: frozenset[int]
+    """Exit codes by which a process says that another one is to blame."""
+    spawner: tuple[str, ...]
+    """Module arguments (`-m`, name) of the process that can be started before the flags are known;
+    empty where there is none."""
+    metric_names: MetricNames
+
+    def version(self) -> str:
+        """Return the engine's version, empty where it is not installed."""
+
+    def missing(self) -> str | None:
+        """Return what to install, in one sentence; None where the engine can run."""
+
+    def flags(self) -> tuple[Flag, ...]:
+        """Return all flags in the order of their groups."""
+
+    def neutral(
+        self, toggle: Toggle, text: str, values: Mapping[str, str]
+    ) -> dict[str, str | None]:
+        """Return the flags that a neutral name stands for, given all others; None: not passed.
+
+        Raises `UsageError` for a text that it does not know.
+        """
+
+    def check(self, values: Mapping[str, str]) -> None:
+        """Raise `UsageError` with the nearest names for an unknown flag or a bad value."""
+
+    def world_size(self, values: Mapping[str, str]) -> int:
+        """Return the number of ranks."""
+
+    def sources(self, values: Mapping[str, str]) -> dict[str, int | None]:
+        """Return the rank of each source of the launch; None where it is none."""
+
+    def chips(self, values: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the launch in a few words."""
+
+    def address(self, values: Mapping[str, str]) -> tuple[str, int]:
+        """Return host and port that the API binds."""
+
+    def api_key(self, values: Mapping[str, str]) -> str | None:
+        """Return the bearer token of the API."""
+
+    def evidence_flags(self, folder: Path) -> dict[str, str]:
+        """Return the flags by which the engine leaves its evidence in the launch's folder."""
+
+    def command(self, values: Mapping[str, str], folder: Path) -> Command:
+        """Return how to start it; `values` contain the flags for the evidence."""
+
+    def pulse(self, folder: Path, world_size: int) -> Pulse | None:
+        """Return the heartbeats once they exist."""

@@ -1,0 +1,1 @@
+"""What a launch would be, and whether it can work, before anything is started."""

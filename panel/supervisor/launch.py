@@ -1,0 +1,163 @@
+"""One launch as the supervisor sees it: its files, its keeper, the last samples, its verdict."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import msgspec
+
+from panel.domain.events import Event
+from panel.domain.run import Run, phase_seconds, reduce, reduce_all
+from panel.domain.verdict import Verdict
+from panel.domain.wire import LaunchRecord
+from panel.engines.base import Engine, Progress, Pulse
+from panel.supervisor import procfs
+from panel.supervisor.evidence import (
+    EventReader,
+    Folder,
+    LaunchSpec,
+    append_event,
+    read_tail,
+    write_json,
+)
+from panel.supervisor.keepers import Keeper
+from panel.supervisor.watch.logs import LogSampler
+from panel.supervisor.watch.metrics import MetricsHistory
+from panel.supervisor.watch.processes import ProcessSampler, Usage
+from panel.triage.first_death import Codes, first_death
+from panel.triage.traceback import LogLine, log_lines
+
+
+class Samples(NamedTuple):
+    """What was last seen."""
+
+    usage: dict[int, Usage]
+    beats: tuple[Progress | None, ...]
+
+
+class Launch:
+    """A launch that runs, or the last one. The only place where its state changes."""
+
+    def __init__(
+        self,
+        spec: LaunchSpec,
+        folder: Folder,
+        engine: Engine,
+        keeper: Keeper | None,
+        *,
+        usual_ready_s: float | None = None,
+        note: str = "",
+    ) -> None:
+        self.spec = spec
+        self.folder = folder
+        self.engine = engine
+        self.keeper = keeper
+        self.usual_ready_s = usual_ready_s
+        self.note = note
+        self.run = Run()
+        self.samples = Samples({}, ())
+        self.logs = LogSampler(folder, spec.sources)
+        self.metrics = MetricsHistory(engine.metric_names)
+        self.verdict: Verdict | None = None
+        self._judged = self.run
+        self._events = EventReader(folder)
+        self._processes = ProcessSampler()
+        self._pulse: Pulse | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether anything of it may exist, the keeper included."""
+        return self.run.live or self.keeper is not None
+
+    @property
+    def t(self) -> float:
+        """Seconds since launch; stands still once the gang is down."""
+        if self.run.ended_t is not None:
+            return self.run.ended_t
+        return (time.monotonic_ns() - self.spec.t0_mono_ns) / 1e9
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that its API binds."""
+        return self.engine.address(self.spec.plan.values())
+
+    def read_events(self) -> None:
+        """Take in what was appended to the events."""
+        self.run = reduce_all(self.run, self._events.read())
+
+    def record_event(self, event: Event) -> None:
+        """Append an event of our own; on a full disk it counts all the same."""
+        try:
+            append_event(self.folder, event)
+        except OSError:
+            self.run = reduce(self.run, event)
+        self.read_events()
+
+    def sample(self) -> None:
+        """Look at heartbeats and logs."""
+        if self._pulse is None and self.run.live:
+            self._pulse = self.engine.pulse(self.folder.path, self.spec.world_size)
+        if self._pulse is not None:
+            self.samples = self.samples._replace(beats=self._pulse.read())
+        self.logs.sample()
+
+    def sample_processes(self) -> None:
+        """Look at the processes themselves."""
+        alive = [pid for pid in self.run.processes if pid not in self.run.deaths]
+        self.samples = self.samples._replace(usage=self._processes.sample(alive, time.monotonic()))
+
+    def judge(self) -> None:
+        """Bring the verdict up to date and into its file, where something has happened."""
+        if self.run is self._judged:
+            return
+        self._judged = self.run
+        codes = Codes(self.engine.exit_words, self.engine.victim_codes)
+        verdict = first_death(self.run, codes, self._last_lines, self.t)
+        if verdict and verdict.kind == "helper_died" and self.spec.boot_id != procfs.boot_id():
+            verdict = msgspec.structs.replace(verdict, status="host_down", kind="host_restarted")
+        if verdict is None or (self.verdict and _same(self.verdict, verdict)):
+            return
+        revision = 0 if self.verdict is None else self.verdict.revision + 1
+        self.verdict = msgspec.structs.replace(verdict, revision=revision)
+        try:
+            write_json(self.folder.verdict, self.verdict)
+        except OSError:
+            self.note = "the disk is full: the verdict is not in its file"
+
+    def settle(self) -> None:
+        """Look a last time, and let go of what the processes had."""
+        self.sample()
+        self.samples = self.samples._replace(usage={})
+        if self._pulse is not None:
+            self._pulse.close()
+            self._pulse = None
+
+    def record(self) -> LaunchRecord:
+        """Return the row of the ledger."""
+        plan = self.spec.plan
+        ended = self.run.ended_t
+        return LaunchRecord(
+            id=self.spec.id,
+            uuid=self.spec.uuid,
+            request=plan.request,
+            engine=self.spec.engine,
+            version=self.spec.version,
+            state=self.run.state,
+            t0_unix=self.spec.t0_unix,
+            ended_unix=None if ended is None else round(self.spec.t0_unix + ended, 3),
+            ready_s=None if self.run.ready_t is None else round(self.run.ready_t, 3),
+            flags=plan.values(),
+            phases=phase_seconds(self.run),
+            outcome=self.verdict.headline if self.verdict else "",
+            tok_s=self.metrics.best,
+            versions=self.spec.versions,
+        )
+
+    def _last_lines(self, source: str) -> list[LogLine]:
+        tail = read_tail(self.folder.log(source))
+        return log_lines(tail.data, tail.offset, tail.line)
+
+
+def _same(before: Verdict, now: Verdict) -> bool:
+    return before == msgspec.structs.replace(now, t=before.t, revision=before.revision)

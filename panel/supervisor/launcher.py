@@ -1,0 +1,135 @@
+"""Starts a launch: its folder, its spec, the order to the keeper."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+import msgspec
+
+from panel import __version__
+from panel.config.home import Home
+from panel.domain.events import Operator
+from panel.domain.plan import Resolved
+from panel.domain.redact import redact_values
+from panel.engines.base import ProcessJob, SpawnerJob
+from panel.supervisor import procfs
+from panel.supervisor.evidence import Folder, LaunchSpec, append_event, write_json
+from panel.supervisor.planner import Prepared
+from panel.supervisor.watch.host import driver_version
+
+FIXED_ENV = {
+    # A process may be forked only while it has one thread, and not after CUDA was initialised.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+_ANY_ADDRESS = ("0.0.0.0", "::", "")
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """How a gang ends: seconds for last words, and from TERM to KILL."""
+
+    evidence_s: float = 2.0
+    grace_s: float = 10.0
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """The one line that a keeper gets."""
+
+    folder: str
+    uuid: str
+    t0_mono_ns: int
+    env: dict[str, str]
+    spawner: SpawnerJob | None
+    processes: list[ProcessJob]
+    policy: Policy = Policy()
+
+
+class Prelude(NamedTuple):
+    """A launch that is ready to be written down and ordered."""
+
+    spec: LaunchSpec
+    folder: Folder
+    order: Order
+
+    def write(self) -> None:
+        """Make the evidence folder. Raises OSError."""
+        self.folder.path.mkdir(mode=0o700)
+        write_json(self.folder.launch, self.spec)
+        append_event(self.folder, Operator(t=0.0, action="up"))
+
+    def line(self) -> bytes:
+        """Return the order as the keeper reads it."""
+        return msgspec.json.encode(self.order)
+
+
+def launch_env(profile_env: Mapping[str, str]) -> dict[str, str]:
+    """Return what a gang's environment has beyond the supervisor's own."""
+    return FIXED_ENV | dict(profile_env)
+
+
+def next_number(home: Home, last: int) -> int:
+    """Return a number that neither the ledger (whose highest is `last`) nor a folder has."""
+    names = (path.name for path in home.launches.iterdir())
+    return 1 + max([last, *(int(name) for name in names if name.isdecimal())])
+
+
+def prepare_launch(home: Home, number: int, prepared: Prepared, uuid: str) -> Prelude:
+    """Return spec and order of a launch that begins now; nothing is written."""
+    engine, plan = prepared.engine, prepared.plan
+    folder = Folder(home.launch(number))
+    env = launch_env(prepared.profile.env)
+    own = engine.evidence_flags(folder.path)
+    command = engine.command(prepared.values | own, folder.path)
+    spec = LaunchSpec(
+        id=number,
+        uuid=uuid,
+        t0_unix=round(time.time(), 3),
+        t0_mono_ns=time.monotonic_ns(),
+        boot_id=procfs.boot_id(),
+        engine=plan.engine,
+        version=plan.version,
+        profile=prepared.profile.name,
+        world_size=plan.world_size,
+        url=url(*engine.address(prepared.values)),
+        argv=(*plan.argv, *(f"--{name}={text}" for name, text in own.items())),
+        env=redact_values(env),
+        sources=engine.sources(prepared.values),
+        plan=msgspec.structs.replace(
+            plan,
+            flags=(
+                *plan.flags,
+                *(Resolved(name=name, value=text, origin="panel") for name, text in own.items()),
+            ),
+        ),
+        versions=versions(),
+    )
+    order = Order(
+        folder=str(folder.path),
+        uuid=uuid,
+        t0_mono_ns=spec.t0_mono_ns,
+        env=env,
+        spawner=command.spawner,
+        processes=command.processes,
+    )
+    return Prelude(spec, folder, order)
+
+
+def url(host: str, port: int) -> str:
+    """Return where clients on this node reach an API that binds this address."""
+    reachable = "127.0.0.1" if host in _ANY_ADDRESS else host
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def versions() -> dict[str, str]:
+    """Return what the run stands on; what is not there is left out."""
+    found = {"python": platform.python_version(), "panel": __version__}
+    with suppress(PackageNotFoundError):
+        found["torch"] = version("torch")
+    return found | ({"driver": driver_version()} if driver_version() else {})

@@ -1,0 +1,91 @@
+"""Bodies of requests → what is to be launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from panel.config.home import Home
+from panel.config.profiles import load_profile
+from panel.domain.errors import RefusedError, UsageError
+from panel.domain.flags import Profile, Request
+from panel.domain.plan import Plan
+from panel.domain.wire import Relaunch, Up
+from panel.engines.base import Engine
+from panel.planning.build import build_plan, change_request, resolve_flags
+from panel.supervisor.checks import disk_problems, port_problems
+
+_MASK = "***"
+
+
+class Prepared(NamedTuple):
+    """A launch that could be started. Only the plan is fit to be shown."""
+
+    engine: Engine
+    profile: Profile
+    request: Request
+    values: dict[str, str]
+    plan: Plan
+
+    def refuse(self, force: bool = False) -> None:
+        """Raise `RefusedError` where the plan says that it cannot work."""
+        if self.plan.refused and not force:
+            texts = [each.text for each in self.plan.problems if each.severity == "refusal"]
+            raise RefusedError("; ".join(texts))
+
+
+class Basis(NamedTuple):
+    """What a request is measured against: the launch that runs, or the last one."""
+
+    request: Request
+    flags: Mapping[str, str]
+    address: tuple[str, int] | None
+    """What the running gang binds; None where none runs."""
+
+
+class Planner:
+    """Makes plans with the profiles of a home."""
+
+    def __init__(self, home: Home, find_engine: Callable[[str], Engine], default: str) -> None:
+        self._home = home
+        self._find_engine = find_engine
+        self._default = default
+
+    def up(self, body: Up, basis: Basis | None) -> Prepared:
+        """Plan a launch from a profile. Raises `UsageError`, `NotFoundError`."""
+        last = basis.request.profile if basis else self._default
+        profile = load_profile(self._home, body.profile or last)
+        return self._prepare(profile, Request(profile=profile.name), body.set, (), basis)
+
+    def relaunch(self, body: Relaunch, basis: Basis | None) -> Prepared:
+        """Plan a launch from the last request. Raises `UsageError`, `NotFoundError`."""
+        last = basis.request if basis else Request(profile=self._default)
+        profile = load_profile(self._home, body.profile or last.profile)
+        same = profile.name == last.profile and not body.reset
+        base = last if same else Request(profile=profile.name)
+        return self._prepare(profile, base, body.set, body.unset, basis)
+
+    def _prepare(
+        self,
+        profile: Profile,
+        base: Request,
+        set: Mapping[str, str],  # noqa: A002
+        unset: tuple[str, ...],
+        basis: Basis | None,
+    ) -> Prepared:
+        engine = self._find_engine(profile.engine)
+        request = change_request(engine, profile, base, set, unset)
+        masked = [name for name, text in request.set.items() if text == _MASK]
+        if masked:
+            raise UsageError(
+                f"{masked[0]} is not kept over a restart of the supervisor",
+                f"pass it again: --set {masked[0]}=…, or leave it out: --unset {masked[0]}",
+            )
+        values = resolve_flags(profile, request)
+        address = engine.address(values)
+        problems = disk_problems(self._home.state)
+        if basis is None or address != basis.address:
+            problems = (*port_problems(*address), *problems)
+        before = basis.flags if basis else None
+        plan = build_plan(engine, profile, request, before=before, problems=problems)
+        return Prepared(engine, profile, request, values, plan)

@@ -1,0 +1,113 @@
+"""A launch → what panels show of it. Pure."""
+
+from __future__ import annotations
+
+from panel.domain.exits import exit_words
+from panel.domain.phases import Phase
+from panel.domain.run import Process, Run, phase_index
+from panel.domain.snapshot import LaunchView, ProcessExit, ProcessView
+from panel.domain.states import LaunchState, ProcessState
+from panel.engines.base import Progress
+from panel.supervisor.launch import Launch
+from panel.supervisor.watch.processes import Usage
+
+STALE_S = 5.0
+"""A living rank whose last beat is older is stale."""
+_OTHERS: dict[LaunchState, Phase] = {
+    LaunchState.LAUNCHING: Phase.SPAWN,
+    LaunchState.SERVING: Phase.SERVING,
+    LaunchState.STOPPING: Phase.DRAINING,
+    LaunchState.FAILING: Phase.DRAINING,
+}
+"""Phase of the processes that report none."""
+
+
+def view_launch(launch: Launch) -> LaunchView:
+    """Return the launch at this moment."""
+    run, spec = launch.run, launch.spec
+    # Until its keeper is gone too, the next launch has to wait.
+    state = run.state if run.live or not launch.live else LaunchState.STOPPING
+    processes = tuple(_view_process(launch, process) for process in _shown(run))
+    behind = [each.phase for each in processes if each.rank is not None and each.exit is None]
+    return LaunchView(
+        id=spec.id,
+        uuid=spec.uuid,
+        request=spec.plan.request,
+        engine=spec.engine,
+        version=spec.version,
+        state=state,
+        world_size=spec.world_size,
+        t0_unix=spec.t0_unix,
+        t=round(launch.t, 3),
+        url=spec.url,
+        chips=spec.plan.chips,
+        flags=spec.plan.values(),
+        phase=min(behind, key=phase_index, default=Phase.SPAWN) if run.live else Phase.STOPPED,
+        ready_s=None if run.ready_t is None else round(run.ready_t, 3),
+        usual_ready_s=launch.usual_ready_s,
+        processes=processes,
+        metrics=launch.metrics.metrics(),
+        log_sizes=dict(launch.logs.sizes),
+        verdict=launch.verdict,
+        note=launch.note,
+    )
+
+
+def _shown(run: Run) -> list[Process]:
+    """Return the ranks in order, then the others; a spawner that did its duty is of no interest."""
+    shown = [
+        process
+        for process in run.processes.values()
+        if process.source != "spawner" or process in run.unexpected
+    ]
+    return sorted(shown, key=lambda each: (each.rank is None, each.rank or 0))
+
+
+def _view_process(launch: Launch, process: Process) -> ProcessView:
+    run = launch.run
+    beat = _beat(launch, process)
+    usage = launch.samples.usage.get(process.pid, Usage(0.0, 0, 0))
+    if process.rank is None:
+        phase = str(_OTHERS.get(run.state, Phase.STOPPED))
+    else:
+        phase = beat.phase if beat else run.phase(process.rank)
+    alive = process.exited is None
+    return ProcessView(
+        source=process.source,
+        pid=process.pid,
+        state=_state(process, phase, beat),
+        rank=process.rank,
+        phase=phase,
+        done=beat.done if beat else 0,
+        total=beat.total if beat else 0,
+        detail=beat.detail if beat else 0,
+        step=beat.step if beat else 0,
+        beat_age=round(beat.age, 1) if beat and alive else None,
+        cpu=usage.cpu,
+        rss=usage.rss,
+        threads=usage.threads,
+        last_line=launch.logs.last_lines.get(process.source, ""),
+        exit=_exit(launch, process),
+    )
+
+
+def _beat(launch: Launch, process: Process) -> Progress | None:
+    beats = launch.samples.beats
+    rank = process.rank
+    return None if rank is None or rank >= len(beats) else beats[rank]
+
+
+def _state(process: Process, phase: str, beat: Progress | None) -> ProcessState:
+    if process.exited is not None:
+        return ProcessState.STOPPED if process.expected else ProcessState.FAILED
+    if beat and beat.age > STALE_S:
+        return ProcessState.STALE
+    return ProcessState.SERVING if phase == Phase.SERVING else ProcessState.BUSY
+
+
+def _exit(launch: Launch, process: Process) -> ProcessExit | None:
+    if process.exited is None:
+        return None
+    code = process.exited.code
+    words = exit_words(code, dict(launch.engine.exit_words))
+    return ProcessExit(t=process.exited.t, code=code, words=words)

@@ -1,0 +1,116 @@
+"""Watches one launch: its events and its keeper's end at once, everything else in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+
+from panel.domain.events import Gang, Health
+from panel.domain.run import READY_ENDPOINT
+from panel.domain.states import LaunchState
+from panel.supervisor.evidence import read_tail
+from panel.supervisor.launch import Launch
+from panel.supervisor.sweep import Swept, sweep
+from panel.supervisor.watch.engine import EngineProbe
+
+log = logging.getLogger(__name__)
+
+SLOW_S = 1.0
+
+
+class Watcher:
+    """The moving part around a `Launch`; belongs to the event loop that creates it."""
+
+    def __init__(self, launch: Launch, api_key: str | None, wake: Callable[[], None]) -> None:
+        """`wake` is called when something happened that a tick should look at."""
+        self.launch = launch
+        self.settled = not launch.live and launch.verdict is not None and launch.verdict.final
+        """Nothing is left to watch or to conclude."""
+        self._wake = wake
+        self._sweep: asyncio.Task[Swept] | None = None
+        self._probe: asyncio.Task[None] | None = None
+        self._slow_due = 0.0
+        self._ledger_state = launch.run.state
+        if launch.keeper is not None:
+            asyncio.get_running_loop().add_reader(launch.keeper.pidfd, self._keeper_ended)
+            probe = EngineProbe(launch.spec.url, api_key, launch.metrics, self._answered)
+            self._probe = asyncio.create_task(probe.run())
+
+    def tick(self) -> bool:
+        """Look at what is due; return whether the ledger's row has changed."""
+        if self.settled:
+            return False
+        launch = self.launch
+        now = time.monotonic()
+        launch.read_events()
+        slow = now >= self._slow_due
+        if slow:
+            self._slow_due = now + SLOW_S
+            launch.sample_processes()
+        if slow or launch.run.state is not LaunchState.SERVING:
+            launch.sample()
+        if launch.keeper is None and launch.run.live:
+            self._sweep_rest()
+        launch.judge()
+        if not launch.live:
+            self._settle()
+        before, self._ledger_state = self._ledger_state, launch.run.state
+        return self.settled or before is not self._ledger_state
+
+    async def close(self) -> None:
+        """Stop watching; the gang is left alone."""
+        if self.launch.keeper is not None:
+            asyncio.get_running_loop().remove_reader(self.launch.keeper.pidfd)
+        for task in (self._probe, self._sweep):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    def _settle(self) -> None:
+        self.settled = True
+        self.launch.settle()
+        if self._probe is not None:
+            self._probe.cancel()
+        outcome = self.launch.verdict.headline if self.launch.verdict else ""
+        log.info("launch %d %s: %s", self.launch.spec.id, self.launch.run.state, outcome)
+
+    def _keeper_ended(self) -> None:
+        keeper = self.launch.keeper
+        assert keeper is not None
+        asyncio.get_running_loop().remove_reader(keeper.pidfd)
+        keeper.close()
+        self.launch.keeper = None
+        self._wake()
+
+    def _answered(self, code: int, ms: float) -> None:
+        event = Health(t=self._now(), endpoint=READY_ENDPOINT, code=code, ms=ms)
+        self.launch.record_event(event)
+        self._wake()
+
+    def _sweep_rest(self) -> None:
+        """The keeper is gone and did not say that the gang is down: end what is left."""
+        if self._sweep is None:
+            self._sweep = asyncio.create_task(asyncio.to_thread(sweep, self.launch.spec.uuid))
+            self._sweep.add_done_callback(lambda _: self._wake())
+        elif self._sweep.done():
+            swept = self._sweep.result()
+            reason = f"the keeper ended without a word; {_words(swept)}"
+            last = read_tail(self.launch.folder.path / "keeper.log").data.decode(errors="replace")
+            if last.strip():
+                reason += f"; its last line: {last.strip().splitlines()[-1]}"
+            self.launch.record_event(
+                Gang(t=self._now(), state="helper_died", reason=reason, alive=swept.left)
+            )
+
+    def _now(self) -> float:
+        return round(self.launch.t, 6)
+
+
+def _words(swept: Swept) -> str:
+    if swept.left:
+        return f"processes {', '.join(map(str, swept.left))} of the gang could not be ended"
+    return f"{swept.found} processes of the gang were still there and were ended"
