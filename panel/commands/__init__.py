@@ -1,0 +1,1 @@
+"""The commands of `moepanel`, one a file, imported when they are asked for."""

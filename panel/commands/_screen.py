@@ -1,0 +1,60 @@
+"""One screen of text: the node and its launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from textwrap import wrap
+
+from panel.commands._failure import failure
+from panel.commands._words import fit, label, launch_title, phase
+from panel.domain.snapshot import LaunchView, Metrics, ProcessView, Snapshot
+from panel.domain.states import AS_PROCESS, ASCII_SIGNS, SIGNS, ProcessState
+from panel.widgets.words import clock, size, span_of
+
+
+def screen(snapshot: Snapshot, columns: int = 80, *, ascii_signs: bool = False) -> Iterator[str]:
+    """Yield the lines of `moepanel status`, none wider than `columns`."""
+    host, launch = snapshot.host.name, snapshot.launch
+    lines: Iterable[str] = (f"{host}  no launch yet", "moepanel up makes one")
+    if launch is not None:
+        lines = _launch(host, launch, ASCII_SIGNS if ascii_signs else SIGNS)
+    for line in lines:
+        yield fit(line, columns).rstrip()
+    if launch is not None:
+        for line in failure(launch):
+            yield from wrap(line, columns, subsequent_indent="    ", drop_whitespace=False)
+
+
+def _launch(host: str, launch: LaunchView, signs: dict[ProcessState, str]) -> Iterator[str]:
+    stand = f"{signs[AS_PROCESS[launch.state]]} {launch.state} {clock(launch.t)}"
+    yield f"{host}  {launch_title(launch)}  {stand}  {' '.join(launch.chips)}"
+    if launch.state.live:
+        if launch.metrics is not None:
+            yield _metrics(launch.metrics)
+        ready = "" if launch.ready_s is None else f"  ready after {span_of(launch.ready_s)}"
+        yield launch.url + ready
+    if launch.note:
+        yield launch.note
+    yield f"    r  {'phase':<18} {'pid':>7} {'cpu':>5} {'rss':>5} {'beat':>6}  last line"
+    for process in launch.processes:
+        yield _row(process, signs[process.state])
+
+
+def _metrics(metrics: Metrics) -> str:
+    words = [f"{metrics.tok_s:.0f} tok/s  run {metrics.running} wait {metrics.waiting}"]
+    if metrics.kv_total:
+        words.append(f"kv {100 * metrics.kv_used / metrics.kv_total:.0f}%")
+    if metrics.acceptance is not None:
+        words.append(f"accept {metrics.acceptance:.1f}")
+    if metrics.ttft_ms is not None:
+        words.append(f"ttft {metrics.ttft_ms:.0f} ms")
+    return "  ".join(words)
+
+
+def _row(process: ProcessView, sign: str) -> str:
+    who = f"{sign} {label(process):>3}  {phase(process):<18} {process.pid:>7}"
+    if process.exit is not None:
+        return f"{who}  {process.exit.words}"
+    beat = "" if process.beat_age is None else f"{process.beat_age:.1f}s"
+    usage = f"{process.cpu:>4.0f}% {size(process.rss):>5} {beat:>6}"
+    return f"{who} {usage}  {process.last_line}"

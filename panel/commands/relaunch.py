@@ -1,0 +1,42 @@
+"""`moepanel relaunch`"""
+
+from __future__ import annotations
+
+import click
+
+from panel.commands import _options
+from panel.commands._outcome import report
+from panel.commands._socket import Client
+from panel.config.home import find_home
+from panel.domain.wire import Accepted, Relaunch
+
+
+@click.command()
+@_options.set_option
+@click.option("--unset", multiple=True, metavar="FLAG", help="Do not pass this flag.")
+@click.option("--reset", is_flag=True, help="Start from the profile, not the last request.")
+@_options.profile_option
+@_options.wait_option
+@_options.timeout_option
+@_options.json_option
+def command(
+    settings: dict[str, str],
+    unset: tuple[str, ...],
+    reset: bool,
+    profile: str | None,
+    wait: bool,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Stop what runs and launch again with other flags. Starts the supervisor.
+
+    The base is the request of the last launch, also of one that stopped or failed. Nothing is
+    stopped unless the plan is sound.
+    """
+    from panel.supervisor.start import ensure_running
+
+    client = Client(ensure_running(find_home()))
+    flags = tuple(flag.removeprefix("--") for flag in unset)
+    request = Relaunch(set=settings, unset=flags, reset=reset, profile=profile)
+    accepted = client.post("/v1/relaunch", request, Accepted)
+    report(client, accepted, wait=wait, seconds=timeout, as_json=as_json)

@@ -1,0 +1,43 @@
+"""Numbers in the few cells that a screen has for them."""
+
+from __future__ import annotations
+
+_UNITS = "BKMGT"
+
+
+def clock(seconds: float) -> str:
+    """Return `00:12:31`."""
+    whole = int(max(seconds, 0))
+    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def stamp(seconds: float) -> str:
+    """Return `12:31.220`, minutes and seconds since launch."""
+    thousandths = round(max(seconds, 0) * 1000)
+    return f"{thousandths // 60_000:02}:{thousandths // 1000 % 60:02}.{thousandths % 1000:03}"
+
+
+def span_of(seconds: float) -> str:
+    """Return `4.2s`, `2m10s` or `3h05m`."""
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    whole = int(seconds)
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    return f"{whole // 3600}h{whole // 60 % 60:02}m"
+
+
+def size(count: int) -> str:
+    """Return bytes in at most five cells: `812K`, `1.5G`."""
+    value, unit = float(count), 0
+    while value >= 1000 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    digits = 1 if unit > 1 and value < 100 else 0
+    return f"{value:.{digits}f}{_UNITS[unit]}"
+
+
+def count(number: int) -> str:
+    """Return `812`, `4.2k` or `271k`."""
+    if number < 1000:
+        return str(number)
+    return f"{number / 1000:.1f}k" if number < 10_000 else f"{number // 1000}k"
