@@ -1,0 +1,48 @@
+"""`moepanel` without arguments: prepare the terminal, open the panel, say goodbye."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+
+from panel.config.home import find_home
+from panel.domain.snapshot import LaunchView
+from panel.supervisor.start import ensure_running
+
+
+def run(*, mouse: bool = True, ascii_signs: bool = False) -> int:
+    """Open the panel on this user's supervisor, started if none runs; return the exit code.
+
+    Raises `PanelError` where no supervisor can be started.
+    """
+    home = find_home()
+    ensure_running(home)
+    # Under nohup SIGHUP is ignored, and Textual would read a terminal that is gone for ever.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # Textual reads its rate once, when it is imported.
+    os.environ.setdefault("TEXTUAL_FPS", str(paints_a_second(os.environ)))
+
+    from panel.client import Client
+    from panel.screens.panel import Panel
+
+    panel = Panel(Client(home.socket), ascii_signs=ascii_signs)
+    panel.run(mouse=mouse)
+    if panel.return_code == 0:
+        print(farewell(panel.desk.view.launch))
+    return panel.return_code or 0
+
+
+def paints_a_second(environ: Mapping[str, str]) -> int:
+    """Return how often the terminal is painted at most: over SSH every byte has a price."""
+    return 4 if environ.get("SSH_CONNECTION") else 10
+
+
+def farewell(launch: LaunchView | None) -> str:
+    """Return what is said on the normal screen when the panel is left."""
+    if launch is None or not launch.state.live:
+        return "moepanel: no engine is running; moepanel comes back here."
+    return (
+        f"moepanel: the engine keeps running: #{launch.id} {launch.request.profile} at "
+        f"{launch.url}. Come back with moepanel, stop it with moepanel down."
+    )

@@ -1,0 +1,172 @@
+"""The supervisor as the panel sees it: HTTP over its Unix socket, typed both ways."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import httpx
+import msgspec
+
+from panel.domain.errors import (
+    BusyError,
+    NotFoundError,
+    PanelError,
+    RefusedError,
+    TimedOutError,
+    UsageError,
+)
+from panel.domain.flags import Flag
+from panel.domain.plan import Plan
+from panel.domain.snapshot import Snapshot
+from panel.domain.wire import (
+    Accepted,
+    ApiError,
+    Down,
+    ErrorReply,
+    LaunchRecord,
+    LogWindow,
+    LogWindows,
+    Relaunch,
+    Up,
+)
+
+T = TypeVar("T")
+At = int | Literal["tail"]
+
+_SILENCE_S = 12.0
+"""The supervisor says something every five seconds; two missed words and it counts as lost."""
+_RETRY_S = (0.2, 0.5, 1.0, 2.0)
+_KINDS: dict[str, type[PanelError]] = {
+    kind.kind: kind for kind in (UsageError, BusyError, RefusedError, NotFoundError, TimedOutError)
+}
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """No supervisor answers at the moment."""
+
+    reason: str
+
+
+class Client:
+    """Requests to one supervisor. Every failure is a `PanelError`."""
+
+    def __init__(self, socket: Path, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._http = httpx.AsyncClient(
+            transport=transport or httpx.AsyncHTTPTransport(uds=str(socket)),
+            base_url="http://node",
+            timeout=httpx.Timeout(10.0, connect=2.0),
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def snapshot(self) -> Snapshot:
+        """Return the newest snapshot."""
+        return await self._get("/v1/snapshot", Snapshot)
+
+    async def events(self) -> AsyncIterator[Snapshot | Lost]:
+        """Yield snapshots for ever, and `Lost` each time that the supervisor stops answering.
+
+        Attaching again is attaching: a new supervisor counts from one, so no position is kept.
+        """
+        attempt = 0
+        while True:
+            try:
+                async for snapshot in self._attached():
+                    attempt = 0
+                    yield snapshot
+                reason = "it ended the connection"
+            except (httpx.HTTPError, msgspec.DecodeError, PanelError) as error:
+                reason = str(error) or type(error).__name__
+            yield Lost(reason)
+            await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+            attempt += 1
+
+    async def _attached(self) -> AsyncIterator[Snapshot]:
+        patience = httpx.Timeout(10.0, connect=2.0, read=_SILENCE_S)
+        request = self._http.stream("GET", "/v1/events", params={"since": 0}, timeout=patience)
+        async with request as response:
+            if response.is_error:
+                await response.aread()
+                raise _error(response)
+            async for line in response.aiter_lines():
+                if line.startswith("data:"):
+                    yield msgspec.json.decode(line[5:], type=Snapshot)
+
+    async def up(self, request: Up) -> Accepted:
+        """Launch a profile."""
+        return await self._post("/v1/up", request, Accepted)
+
+    async def relaunch(self, request: Relaunch) -> Accepted:
+        """Stop what runs, if anything, and launch; refused before anything is stopped."""
+        return await self._post("/v1/relaunch", request, Accepted)
+
+    async def down(self, request: Down) -> Accepted:
+        """Stop the gang."""
+        return await self._post("/v1/down", request, Accepted)
+
+    async def shutdown(self, request: Down) -> Accepted:
+        """Stop the gang, then the supervisor."""
+        return await self._post("/v1/shutdown", request, Accepted)
+
+    async def plan(self, request: Up | Relaunch) -> Plan:
+        """Return what a launch would be: of a profile (`Up`), or from the last request."""
+        base = "profile" if isinstance(request, Up) else "latest"
+        return await self._post(f"/v1/plan?base={base}", request, Plan)
+
+    async def flags(self, engine: str) -> list[Flag]:
+        """Return every flag of an engine."""
+        return await self._get("/v1/flags", list[Flag], {"engine": engine})
+
+    async def launches(self, limit: int = 50) -> list[LaunchRecord]:
+        """Return the ledger, newest launch first."""
+        return await self._get("/v1/launches", list[LaunchRecord], {"limit": str(limit)})
+
+    async def logs(self, launch: int, at: Mapping[str, At], limit: int) -> tuple[LogWindow, ...]:
+        """Return a window of at most `limit` bytes of each source, from an offset or of its end."""
+        params = [("at", f"{source}:{offset}") for source, offset in at.items()]
+        query = httpx.QueryParams([*params, ("limit", str(limit))])
+        return (await self._get(f"/v1/launches/{launch}/logs", LogWindows, query)).windows
+
+    async def _get(
+        self, path: str, kind: type[T], params: Mapping[str, str] | httpx.QueryParams | None = None
+    ) -> T:
+        return await self._ask(self._http.build_request("GET", path, params=params), kind)
+
+    async def _post(self, path: str, body: msgspec.Struct, kind: type[T]) -> T:
+        content = msgspec.json.encode(body)
+        headers = {"content-type": "application/json"}
+        return await self._ask(
+            self._http.build_request("POST", path, content=content, headers=headers), kind
+        )
+
+    async def _ask(self, request: httpx.Request, kind: type[T]) -> T:
+        try:
+            response = await self._http.send(request)
+        except httpx.TimeoutException:
+            raise PanelError("the supervisor did not answer in 10 s", "see its log") from None
+        except httpx.HTTPError as error:
+            raise NotFoundError(
+                f"no supervisor answers: {error}", "moepanel starts one; a running engine goes on"
+            ) from None
+        if response.is_error:
+            raise _error(response)
+        try:
+            return msgspec.json.decode(response.content, type=kind)
+        except msgspec.DecodeError as error:
+            raise PanelError(
+                f"the supervisor's answer is not understood: {error}",
+                "it is of another version: restart it with moepanel shutdown",
+            ) from None
+
+
+def _error(response: httpx.Response) -> PanelError:
+    try:
+        told = msgspec.json.decode(response.content, type=ErrorReply).error
+    except msgspec.DecodeError:
+        told = ApiError(kind="failed", message=f"the supervisor answered {response.status_code}")
+    return _KINDS.get(told.kind, PanelError)(told.message, told.hint)

@@ -1,0 +1,120 @@
+"""What every screen is: one header, one body, one key line."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.screen import Screen
+
+from panel.domain.errors import PanelError
+from panel.logs.decode import clean
+from panel.screens.ask import Ask
+from panel.screens.keys import bindings_of
+from panel.screens.view import Desk, View
+from panel.widgets.rows import Rows
+from panel.widgets.spans import Row, Span, Tone, spread
+
+
+class PanelScreen(Screen[None]):
+    """A screen of the panel. Subclasses paint in `show`, which is called for each new view."""
+
+    NAME: ClassVar[str]
+    """In the help and in the header."""
+    BINDINGS: ClassVar[list[BindingType]] = []
+    AUTO_FOCUS = ""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__()
+        self.desk = desk
+
+    def compose_body(self) -> ComposeResult:
+        """Yield what stands between header and key line."""
+        yield from ()
+
+    def show(self, view: View) -> None:
+        """Paint the body and the header for this view."""
+        raise NotImplementedError
+
+    def keys(self, view: View) -> Iterable[str | tuple[str, str]]:
+        """Return ids of bindings for the key line; with another word where theirs misleads."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        """Lay out header, body and key line."""
+        yield Rows([()], id="header")
+        yield from self.compose_body()
+        yield Rows([()], id="keys")
+
+    def refresh_view(self) -> None:
+        """Paint everything from the view that the desk holds."""
+        if not self.is_mounted or not self.size.width:
+            return
+        self.set_class(self.desk.view.lost is not None, "-lost")
+        self.show(self.desk.view)
+        self.query_one("#keys", Rows).show([self._key_line()])
+
+    def header(self, *rows: Row) -> None:
+        """Paint the header."""
+        self.query_one("#header", Rows).show(rows)
+
+    def titled(self, title: Row, end: Row = ()) -> None:
+        """Paint a header of the screen's name and a title."""
+        name = (Span(f" {self.NAME}  ", Tone.BRIGHT), *title)
+        hindrance = self.desk.view.hindrance
+        told: Row = (Span(f"! {hindrance} ", Tone.WARN),) if hindrance else end
+        self.header(spread(name, told, self.size.width))
+
+    def on_screen_resume(self) -> None:
+        """Catch up with what happened while another screen was shown."""
+        self.call_after_refresh(self.refresh_view)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Paint for the new size."""
+        self.call_after_refresh(self.refresh_view)
+
+    def action_back(self) -> None:
+        """Leave this screen."""
+        self.app.pop_screen()
+
+    def act(self, request: Callable[[], Awaitable[object]]) -> None:
+        """Send a request; a failure is told, never raised."""
+
+        async def send() -> None:
+            try:
+                await request()
+            except PanelError as error:
+                self.tell(error)
+
+        if self.desk.view.hindrance:
+            self.tell(PanelError(self.desk.view.hindrance))
+        else:
+            self.run_worker(send(), group="act")
+
+    def ask(self, question: str, key: str, request: Callable[[], Awaitable[object]]) -> None:
+        """Send a request after one more press of its key."""
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self.act(request)
+
+        self.app.push_screen(Ask(question, key), answered)
+
+    def tell(self, error: PanelError) -> None:
+        """Show an error for some seconds."""
+        self.notify(clean(str(error).encode()), severity="error", timeout=8, markup=False)
+
+    def _key_line(self) -> Row:
+        known = {binding.id: binding for binding in bindings_of(self, self.app)}
+        row: list[Span] = [Span(" ")]
+        for offered in self.keys(self.desk.view):
+            name, word = offered if isinstance(offered, tuple) else (offered, "")
+            binding = known[name]
+            row += [
+                Span(binding.key_display or binding.key, Tone.KEY),
+                Span(f" {word or binding.description}  ", Tone.DIM),
+            ]
+        return tuple(row)

@@ -1,0 +1,240 @@
+"""The node at a glance as rows: header, figures, ranks, verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from panel.domain.flags import Profile
+from panel.domain.phases import Phase
+from panel.domain.plan import Plan
+from panel.domain.snapshot import Host, LaunchView, ProcessView, Snapshot
+from panel.domain.states import LaunchState, ProcessState
+from panel.widgets.glyphs import Glyphs
+from panel.widgets.spans import BLANK, Row, Span, Tone, cells, clip, fit, right, wrap
+from panel.widgets.words import clock, count, size, span_of
+
+_HISTORY = 12
+_ORDER = {phase.value: index for index, phase in enumerate(Phase)}
+
+
+def header(snapshot: Snapshot, lost: str | None, width: int, glyphs: Glyphs) -> Row:
+    """Return the line that names the node, the launch and its state."""
+    name = Span(f" {clip(snapshot.host.name, 16, glyphs.more)}  ", Tone.BRIGHT)
+    if lost is not None:
+        sign = glyphs.states[ProcessState.STALE]
+        told = f"{sign} no supervisor answers, trying again; a running engine goes on"
+        return (name, Span(told, Tone.WARN))
+    launch = snapshot.launch
+    if launch is None:
+        return (name, Span("nothing launched yet", Tone.DIM))
+    row = (
+        name,
+        Span(f"#{launch.id} ", Tone.DIM),
+        Span(launch.request.profile),
+        Span(f"/{launch.engine}  ", Tone.DIM),
+        glyphs.launch(launch.state),
+        Span(" "),
+        Span(launch.state.value, glyphs.launch(launch.state).tone),
+        Span(f" {_since(launch)}  "),
+    )
+    return (*row, Span(clip(" ".join(launch.chips), width - cells(row), glyphs.more), Tone.DIM))
+
+
+def _since(launch: LaunchView) -> str:
+    match launch.state:
+        case LaunchState.LAUNCHING:
+            usual = f" of about {span_of(launch.usual_ready_s)}" if launch.usual_ready_s else ""
+            return span_of(launch.t) + usual
+        case LaunchState.SERVING | LaunchState.STOPPING | LaunchState.FAILING:
+            return clock(launch.t)
+        case _:
+            return f"after {span_of(launch.t)}"
+
+
+def figures(snapshot: Snapshot, width: int, glyphs: Glyphs) -> Row:
+    """Return the second line: speed while serving, progress while launching, else the host."""
+    launch = snapshot.launch
+    if launch is None or not launch.state.live:
+        return _host(snapshot.host, width, glyphs)
+    if launch.state is LaunchState.LAUNCHING:
+        return _progress(launch)
+    metrics = launch.metrics
+    if metrics is None:
+        return (Span(" no figures from the engine yet", Tone.DIM),)
+    full = f"{metrics.kv_used / metrics.kv_total:.0%}" if metrics.kv_total else "-"
+    row = [
+        Span(f"{metrics.tok_s:>5.0f}", Tone.BRIGHT),
+        Span(" tok/s ", Tone.DIM),
+        Span(glyphs.bars(metrics.history, _HISTORY), Tone.GOOD),
+        *_named("run", f"{metrics.running:<3}"),
+        *_named("wait", f"{metrics.waiting:<3}", Tone.WARN if metrics.waiting else Tone.PLAIN),
+        *_named("kv", f"{full:<4}"),
+    ]
+    ttft = f"{metrics.ttft_ms:.0f}ms" if metrics.ttft_ms is not None else "-"
+    row += _named("ttft", f"{ttft:<6}")
+    if metrics.acceptance is not None:
+        row += _named("accept", f"{metrics.acceptance:<4.1f}")
+    if width >= 100 and metrics.kv_total:
+        row += _named("cache", f"{count(metrics.kv_used)}/{count(metrics.kv_total)} tokens")
+    return tuple(row)
+
+
+def _named(name: str, value: str, tone: Tone = Tone.PLAIN) -> tuple[Span, Span]:
+    return Span(f" {name} ", Tone.DIM), Span(value, tone)
+
+
+def _host(host: Host, width: int, glyphs: Glyphs) -> Row:
+    row = (
+        Span(f" {host.cpus}"),
+        Span(" cpus ", Tone.DIM),
+        *_named("load", f"{host.load:<5.1f}"),
+        *_named("memory", f"{size(host.memory_available):>5} of {size(host.memory_total)} free"),
+    )
+    note = clip(host.gpu_note, width - cells(row) - 3, glyphs.more)
+    return (*row, Span(f"  {note}", Tone.DIM))
+
+
+def _progress(launch: LaunchView) -> Row:
+    phases = Counter(rank.phase for rank in launch.ranks)
+    if not phases:
+        return (Span(" starting", Tone.DIM),)
+    row: list[Span] = [Span(" ")]
+    for phase in sorted(phases, key=lambda name: _ORDER.get(name, -1)):
+        tone = Tone.BRIGHT if phase == launch.phase else Tone.PLAIN
+        row += [Span(f"{phases[phase]} ", Tone.DIM), Span(f"{phase}  ", tone)]
+    return tuple(row)
+
+
+def ranks(launch: LaunchView, width: int, glyphs: Glyphs) -> list[Row]:
+    """Return the table: its head and a row a rank; others of the gang where they matter."""
+    wide = width >= 100
+    extra = f"{'threads':>8} {'step':>8} " if wide else ""
+    head = f"    r  {'phase':<17}{'pid':>8} {'cpu':>5} {'rss':>6} {extra}{'beat':>6}  last line"
+    others = [p for p in launch.processes if p.rank is None and _matters(p, launch)]
+    blamed = first_failed(launch)
+
+    def row(one: ProcessView) -> Row:
+        return _process(one, width, glyphs, wide=wide, calm=blamed is not None and one != blamed)
+
+    rows = [row(process) for process in launch.ranks]
+    if launch.state is LaunchState.LAUNCHING:
+        rows += [_awaited(rank, glyphs) for rank in range(len(rows), launch.world_size)]
+    return [(Span(head, Tone.DIM),), *rows, *(row(process) for process in others)]
+
+
+def _awaited(rank: int, glyphs: Glyphs) -> Row:
+    """Return the row of a rank that does not exist yet, so that the table keeps its height."""
+    sign = glyphs.process(ProcessState.BUSY)
+    return (Span(" "), sign, Span(f" {rank:>2}  "), Span("not started", Tone.DIM))
+
+
+def _matters(process: ProcessView, launch: LaunchView) -> bool:
+    """Whether a process without a rank deserves a row: it is all there is, or it is in trouble."""
+    return not launch.ranks or process.state in (ProcessState.FAILED, ProcessState.STALE)
+
+
+def _process(process: ProcessView, width: int, glyphs: Glyphs, *, wide: bool, calm: bool) -> Row:
+    """Return the row of a process; a calm one fell with the gang and is not to blame."""
+    sign = glyphs.process(process.state)
+    if calm:
+        sign = Span(sign.text, Tone.DIM)
+    gone = process.exit is not None
+    who = str(process.rank) if process.rank is not None else process.source[:2]
+    figures = Tone.DIM if gone else Tone.PLAIN
+    aged = process.state is ProcessState.STALE
+    phase = Tone.PLAIN if process.state is ProcessState.SERVING else sign.tone
+    age = f"{process.beat_age:.1f}s" if process.beat_age is not None and not gone else "-"
+    extra = f"{process.threads:>8} {process.step:>8} " if wide else ""
+    row = (
+        Span(" "),
+        sign,
+        Span(f" {right(who, 2)}  ", Tone.BRIGHT if process.rank is not None else Tone.DIM),
+        Span(fit(progress(process), 17, glyphs.more), phase),
+        Span(f"{process.pid:>8} ", Tone.DIM),
+        Span(f"{'-' if gone else f'{process.cpu:.0f}%':>5} ", figures),
+        Span(f"{'-' if gone else size(process.rss):>6} ", figures),
+        Span(extra, Tone.DIM),
+        Span(right(age, 6), Tone.WARN if aged else Tone.DIM),
+        Span("  "),
+    )
+    text, tone = process.last_line, Tone.DIM
+    if process.exit is not None:
+        text, tone = process.exit.words, sign.tone
+    return (*row, Span(clip(text, width - cells(row), glyphs.more), tone))
+
+
+def progress(process: ProcessView) -> str:
+    """Return the phase with how far it is: `weights 43%`, `capture 3/6 bs 8`."""
+    if process.total <= 0:
+        return process.phase
+    if process.phase == Phase.CAPTURE:
+        return f"{process.phase} {process.done}/{process.total} bs {process.detail}"
+    return f"{process.phase} {process.done / process.total:.0%}"
+
+
+def verdict(launch: LaunchView, width: int, glyphs: Glyphs) -> list[Row]:
+    """Return what became of a launch that failed, and what to do; nothing for others."""
+    if not (launch.state.failed or launch.state is LaunchState.FAILING):
+        return []
+    concluded = launch.verdict
+    first = first_failed(launch)
+    headline = concluded.headline if concluded else (first and f"{first.source} failed first")
+    lines = wrap(headline or launch.note or "it ended; why is not known", width - 4)
+    rows: list[Row] = [(glyphs.bad, Span(f" {lines[0]}", Tone.BAD))]
+    rows += [(Span(f"  {line}", Tone.BAD),) for line in lines[1:3]]
+    if first is not None and first.exit is not None:
+        words = f"{first.source} {first.exit.words}, {span_of(first.exit.t)} after the launch"
+        rows.append((Span(f"  {clip(words, width - 4, glyphs.more)}"),))
+    for advice in concluded.advice[:2] if concluded else ():
+        text = advice.confirm or advice.why
+        rows.append((Span(f"  {glyphs.pointer} {clip(text, width - 6, glyphs.more)}"),))
+    return [(Span(" "), *row) for row in rows]
+
+
+def first_failed(launch: LaunchView) -> ProcessView | None:
+    """Return the process to blame: the verdict's, else the one that died first."""
+    roots = launch.verdict.root_ranks if launch.verdict else ()
+    failed = [p for p in launch.processes if p.state is ProcessState.FAILED and p.exit is not None]
+    blamed = [p for p in failed if roots != "all" and p.rank in roots]
+    return min(blamed or failed, key=lambda p: p.exit.t if p.exit else 0.0, default=None)
+
+
+def empty(
+    plan: Plan | None, profiles: tuple[Profile, ...], trouble: str, width: int, glyphs: Glyphs
+) -> list[Row]:
+    """Return what the node shows before the first launch: what would run, and the key for it."""
+    if trouble:
+        return [BLANK, (Span("   "), glyphs.bad, Span(f" {trouble}", Tone.BAD))]
+    if plan is None:
+        return [BLANK, (Span("   looking at what can be launched here", Tone.DIM),)]
+    profile = plan.request.profile
+    title = (
+        Span(f"   {profile}", Tone.BRIGHT),
+        Span(f"  {plan.engine} {plan.version}   ", Tone.DIM),
+        Span(" ".join(plan.chips)),
+    )
+    note = next((known.note for known in profiles if known.name == profile), "")
+    rows: list[Row] = [BLANK, title, (Span(f"   {note}", Tone.DIM),), BLANK]
+    for problem in plan.problems:
+        if problem.severity == "note":
+            continue
+        bad = problem.severity == "refusal"
+        sign = glyphs.bad if bad else Span("!", Tone.WARN)
+        first, *rest = wrap(problem.text, width - 7)
+        rows.append((Span("   "), sign, Span(f" {first}", sign.tone)))
+        rows += [(Span(f"     {line}", sign.tone),) for line in rest]
+    if plan.refused:
+        return [
+            *rows,
+            BLANK,
+            (
+                Span("   press ", Tone.DIM),
+                Span("c", Tone.KEY),
+                Span(" to choose another profile or other flags", Tone.DIM),
+            ),
+        ]
+    return [
+        *rows,
+        (Span("   press ", Tone.DIM), Span("r", Tone.KEY), Span(f" to launch {profile}")),
+        (Span("         "), Span("c", Tone.KEY), Span(" to change its flags first", Tone.DIM)),
+    ]

@@ -1,0 +1,25 @@
+"""Around the application: how often it paints, what it says when it is left."""
+
+from __future__ import annotations
+
+from stage import launch
+
+from panel.app import farewell, paints_a_second
+from panel.domain.states import LaunchState
+
+
+def test_a_terminal_over_ssh_is_painted_less_often() -> None:
+    assert paints_a_second({}) == 10
+    assert paints_a_second({"SSH_CONNECTION": "10.0.0.1 50000 10.0.0.2 22"}) == 4
+
+
+def test_leaving_says_that_the_engine_keeps_running() -> None:
+    said = farewell(launch(LaunchState.SERVING))
+    assert "#17 tiny" in said
+    assert "keeps running" in said
+    assert "http://127.0.0.1:30000" in said
+
+
+def test_leaving_a_node_without_an_engine_says_so() -> None:
+    for last in (None, launch(LaunchState.STOPPED), launch(LaunchState.CRASHED)):
+        assert "no engine is running" in farewell(last)
