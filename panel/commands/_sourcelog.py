@@ -10,6 +10,7 @@ from typing import NamedTuple
 from panel.logs.decode import LineDecoder
 from panel.logs.files import LogFile, open_log
 from panel.logs.grammars import Dialect
+from panel.logs.grammars.native import PLAIN
 from panel.logs.holes import Hole, kept, parse_holes
 from panel.logs.merge import Arrivals, parse_times
 from panel.logs.pick import Picker
@@ -36,12 +37,21 @@ class SourceLog:
     def __init__(self, paths: Paths) -> None:
         """Open it. Raises what `open_log` raises."""
         self._paths = paths
-        self._file: LogFile = open_log(paths.log)
-        self._times = _Lines(paths.times)
         self.arrivals = Arrivals()
+        self._times = _Lines(paths.times)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._file: LogFile = open_log(self._paths.log)
         self._position = 0
         self._decoder = LineDecoder()
-        self._reader: RecordReader | None = None
+        self._dialect = Dialect(PLAIN)
+        self._reader = RecordReader(self.source, self.arrivals, self._dialect)
+
+    def reopen(self) -> None:
+        """Begin again with the file that has its name now. Raises what `open_log` raises."""
+        self._file.close()
+        self._begin()
 
     @property
     def source(self) -> str:
@@ -62,6 +72,10 @@ class SourceLog:
         # The size first: every byte below it has its arrival time in the file by then.
         size = self._file.size()
         self.arrivals.extend(parse_times(self._times.read()))
+        if self._dialect.grammar is PLAIN and self._position < min(size, _SURVEYED):
+            # The first lines of a launch often are not the engine's.
+            self._dialect, ranks = self._survey()
+            self._reader = RecordReader(self.source, self.arrivals, self._dialect, ranks)
         for start, end in kept(self._position, size, self._holes()):
             if start > self._position:
                 yield from self.rest()
@@ -69,12 +83,12 @@ class SourceLog:
             self._position = start
             while chunk := self._file.read(self._position, min(_CHUNK, end - self._position)):
                 self._position += len(chunk)
-                yield from self._reading.read(self._decoder.feed(chunk))
+                yield from self._reader.read(self._decoder.feed(chunk))
 
     def rest(self) -> list[Record]:
         """Return the last line where it never got a newline."""
         partial = self._decoder.partial
-        return self._reading.read([partial]) if partial else []
+        return self._reader.read([partial]) if partial else []
 
     def searched(self) -> SearchedLog:
         """Return what a search must know of it, as it is now."""
@@ -92,12 +106,6 @@ class SourceLog:
         picker = Picker(self._file, log.size, reader, log.dialect)
         hits = (offset for piece in search.hits(number, *span) for offset in piece)
         return picker.pick(hits, around)
-
-    @property
-    def _reading(self) -> RecordReader:
-        if self._reader is None:
-            self._reader = RecordReader(self.source, self.arrivals, *self._survey())
-        return self._reader
 
     def _survey(self) -> tuple[Dialect, dict[int, int]]:
         return survey(self.source, self._file.read(0, _SURVEYED))

@@ -79,7 +79,7 @@ class GpuFault(msgspec.Struct, frozen=True, kw_only=True):
     xid: int | None = None
 
 
-class Alarm(msgspec.Struct, frozen=True, kw_only=True):
+class GpuAlarm(msgspec.Struct, frozen=True, kw_only=True):
     """Something about a GPU that an operator should know."""
 
     kind: str
@@ -104,4 +104,4 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Seconds since the launch for which power, heat, … held the clocks down."""
     faults: tuple[GpuFault, ...] = ()
     """Since the launch, newest last."""
-    alarms: tuple[Alarm, ...] = ()
+    alarms: tuple[GpuAlarm, ...] = ()

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-Step = Literal["look", "ras", "stacks", "flight", "core", "stop"]
+Step = Literal["look", "ras", "stacks", "flight"]
 
 
 class Rung(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -19,8 +19,6 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What it does to a healthy engine."""
     automatic: bool = False
     """Done without asking when a hang is suspected."""
-    asks: bool = False
-    """Ends or freezes the engine: the panel asks first."""
     refused: str = ""
     """Why it cannot be done here; empty where it can."""
     done: bool = False

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from panel.domain.flags import Profile, Request
+from panel.domain.gpu import Gpu
+from panel.domain.hang import Suspicion
 from panel.domain.states import LaunchState, ProcessState
 from panel.domain.verdict import Verdict
 
@@ -88,8 +90,12 @@ class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
     processes: tuple[ProcessView, ...] = ()
     """Ranks in order, then the others."""
     metrics: Metrics | None = None
+    folder: str = ""
+    """Path of the evidence folder on the node."""
     log_sizes: dict[str, int] = {}
     verdict: Verdict | None = None
+    suspicion: Suspicion | None = None
+    """Why it is taken to be hanging; None where it is not."""
     note: str = ""
     """One line for the operator, such as `adopted after a restart of the supervisor`."""
 
@@ -109,6 +115,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     memory_available: int
     gpu_note: str
     """Why there are no GPU figures, in words; empty where there are."""
+    kernel_log_note: str = ""
+    """Why the kernel's log is not read; empty where it is."""
 
 
 class Supervisor(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,3 +140,5 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     protocol: int = PROTOCOL
     profiles: tuple[Profile, ...] = ()
     launch: LaunchView | None = None
+    gpus: tuple[Gpu, ...] = ()
+    """In the order of the PCI bus."""

@@ -5,6 +5,13 @@ from __future__ import annotations
 import msgspec
 
 
+class TakeStacks(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of `POST /v1/launches/{id}/stacks`."""
+
+    native: bool = False
+    """Frames of C and C++ too."""
+
+
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One frame; line 0 is not known, as of native code."""
 

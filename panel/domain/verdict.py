@@ -25,6 +25,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
     confirm: str | None = None
     change: dict[str, str] = {}
+    """Flag to its new text; empty: not passed."""
     why: str = ""
 
 
@@ -33,6 +34,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     status: Status
     headline: str
+    cause: str = ""
+    """Why that happens, in one sentence; empty where it is not known."""
     final: bool = False
     revision: int = 0
     t: float = 0.0
@@ -50,3 +53,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     advice: tuple[Advice, ...] = ()
     missing: tuple[str, ...] = ()
     """Evidence that was not available."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything is wrong."""
+        return self.status not in ("running", "stopped")

@@ -82,9 +82,11 @@ class LaunchRecord(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str = ""
     """The verdict's headline, or how it ended."""
     tok_s: float | None = None
-    """Best ten-second mean while serving."""
+    """Mean of the ten busiest seconds that had work; of fewer where there were fewer."""
     versions: dict[str, str] = {}
     """python, torch, panel, driver: what the run stood on."""
+    env: dict[str, str] = {}
+    """What the gang's environment had beyond the supervisor's own, secrets masked."""
 
 
 class ApiError(msgspec.Struct, frozen=True, kw_only=True):

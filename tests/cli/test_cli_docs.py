@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from panel.cli import COMMANDS
+from panel.commands._loglines import FoldedLine, LogLine
 from panel.commands._outcome import Outcome, RankOutcome
 from panel.commands.diff import Difference
 from panel.commands.down import Ended
-from panel.commands.logs import LogLine
 from panel.domain import plan, snapshot, verdict, wire
 from panel.domain.flags import Profile, Request
 from panel.probes.check import Check
@@ -23,7 +23,7 @@ DOC = (Path(__file__).parents[2] / "docs/commands.md").read_text()
 @pytest.mark.parametrize(
     "shape",
     [
-        Outcome, RankOutcome, Ended, LogLine, Difference, Check, Request, Profile,
+        Outcome, RankOutcome, Ended, LogLine, FoldedLine, Difference, Check, Request, Profile,
         wire.Accepted, wire.LaunchRecord, verdict.Verdict, verdict.Evidence, verdict.Advice,
         plan.Plan, plan.Resolved, plan.Memory, plan.Problem, plan.Change,
         snapshot.Snapshot, snapshot.Supervisor, snapshot.Host, snapshot.LaunchView,
