@@ -1,0 +1,1 @@
+"""What the outside world says of this node: readers of the system and what they mean."""

@@ -1,0 +1,1 @@
+"""Hangs: when one is suspected, and which look at it comes next."""

@@ -1,0 +1,1 @@
+"""The kernel's log: the only witness of faults below any program."""

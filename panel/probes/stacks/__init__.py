@@ -1,0 +1,1 @@
+"""Where every process of a gang stands, without its help."""
