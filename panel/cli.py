@@ -19,6 +19,8 @@ COMMANDS = (
     "status",
     "plan",
     "logs",
+    "triage",
+    "stacks",
     "history",
     "diff",
     "doctor",

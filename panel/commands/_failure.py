@@ -27,7 +27,10 @@ def failure(launch: LaunchView) -> Iterator[str]:
         if evidence.text.strip(" ^~"):
             yield f"  {evidence.text}"
     for advice in verdict.advice:
-        flags = " ".join(f"--set {name}={text}" for name, text in advice.change.items())
+        flags = " ".join(
+            f"--set {name}={text}" if text else f"--unset {name}"
+            for name, text in advice.change.items()
+        )
         yield f"try: {advice.confirm or advice.why}" + (f" ({flags})" if flags else "")
 
 

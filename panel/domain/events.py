@@ -80,6 +80,8 @@ class Kernel(_Event, frozen=True, tag="kernel"):
     """A line of the kernel log."""
 
     text: str
+    rank: int | None = None
+    """Whose process, GPU or PCIe port it names, where that was known at once."""
 
 
 class Gpu(_Event, frozen=True, tag="gpu"):

@@ -118,7 +118,8 @@ def line_start(file: LogFile, offset: int) -> int:
 
 def tail(file: LogFile, limit: int, size: int) -> Window:
     """Return the last whole lines, about `limit` bytes."""
-    start = max(size - limit, 0)
+    # One byte more shows whether a line begins just there.
+    start = max(size - limit - 1, 0)
     data = file.read(start, size - start)
     cut = data.find(b"\n") + 1 if start else 0
     return Window(start + cut, data[cut:])

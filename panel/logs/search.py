@@ -63,6 +63,15 @@ class SearchedLog(NamedTuple):
     holes: Sequence[Hole] = ()
 
 
+class Found(NamedTuple):
+    """What one piece of a log holds."""
+
+    start: int
+    end: int
+    offsets: array[int]
+    """Ascending."""
+
+
 def searchable(source: str, path: Path, holes: Sequence[Hole] = ()) -> SearchedLog:
     """Look at a log as it is now. Raises what `open_log` raises."""
     file = open_log(path)
@@ -114,8 +123,16 @@ class Search:
         Raises `UsageError` for a pattern without an end, `StoppedError` after `stop`.
         """
         end = self._logs[log].size if end is None else end
+        for found in self._search(_pieces(log, start, end, self._logs[log].holes)):
+            yield found.offsets
+
+    def newest(self, log: int, start: int, end: int) -> Iterator[Found]:
+        """Yield what `hits` does, but the last piece first, each with its range."""
+        yield from self._search(_pieces_back(log, start, end, self._logs[log].holes))
+
+    def _search(self, pieces: Iterator[_Piece]) -> Iterator[Found]:
         waiting: deque[int] = deque()
-        for piece in _pieces(log, start, end, self._logs[log].holes):
+        for piece in pieces:
             if len(waiting) >= 2 * len(self._workers):
                 yield self._collect(waiting.popleft())
             waiting.append(self._submit(piece))
@@ -146,7 +163,7 @@ class Search:
             self._fail(worker)
         return number
 
-    def _collect(self, number: int) -> array[int]:
+    def _collect(self, number: int) -> Found:
         while number not in self._answers:
             worker = next(worker for worker in self._workers if number in worker.asked)
             try:
@@ -156,7 +173,8 @@ class Search:
             if not fine:
                 raise PanelError(answer.decode())
             self._answers[worker.asked.popleft()] = array("Q", answer)
-        return self._answers.pop(number)
+        _, _, start, end = self._pieces[number]
+        return Found(start, end, self._answers.pop(number))
 
     def _fail(self, worker: _Worker) -> NoReturn:
         if self._stopped:
@@ -189,6 +207,16 @@ def _pieces(log: int, start: int, end: int, holes: Sequence[Hole]) -> Iterator[_
         while low < high:
             yield _Piece(log, floor, low, min(low + size, high))
             low += size
+            size = min(2 * size, PIECE)
+
+
+def _pieces_back(log: int, start: int, end: int, holes: Sequence[Hole]) -> Iterator[_Piece]:
+    size = _FIRST_PIECE
+    for low, high in reversed(kept(start, end, holes)):
+        floor = max((hole.end for hole in holes if hole.end <= low), default=0)
+        while low < high:
+            yield _Piece(log, floor, max(high - size, low), high)
+            high -= size
             size = min(2 * size, PIECE)
 
 

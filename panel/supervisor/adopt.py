@@ -43,7 +43,7 @@ def load_launch(
     launch.read_events()
     launch.sample()
     launch.verdict = verdict_of(folder)
-    launch.metrics.best = record.tok_s
+    launch.metrics.recall(record.tok_s)
     if launch.run.live and spec.boot_id != procfs.boot_id():
         reason = "the host was restarted while this launch ran"
         launch.record_event(Gang(t=last_t(launch), state="helper_died", reason=reason))

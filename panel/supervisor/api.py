@@ -14,20 +14,17 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from panel.domain.errors import NotFoundError, PanelError, UsageError
-from panel.domain.wire import ApiError, Down, ErrorReply, LogWindows, Relaunch, Up
-from panel.supervisor.evidence import Folder, LaunchSpec, read_json
+from panel.domain.errors import PanelError, UsageError
+from panel.domain.wire import ApiError, Down, ErrorReply, Relaunch, Up
+from panel.supervisor.log_routes import LogRoutes
 from panel.supervisor.node import Node
-from panel.supervisor.search import search
-from panel.supervisor.windows import TAIL, read_window
+from panel.supervisor.probe_routes import ProbeRoutes
 
 log = logging.getLogger(__name__)
 
 LEAST_PAUSE_S = 0.1
 KEEPALIVE_S = 5.0
-_DEFAULT_WINDOW = 1 << 16
 _DEFAULT_ROWS = 50
-_DEFAULT_HITS = 1000
 _JSON = "application/json"
 
 Body = TypeVar("Body")
@@ -49,8 +46,8 @@ def make_app(node: Node) -> Starlette:
             Route("/v1/shutdown", routes.shutdown, methods=["POST"]),
             Route("/v1/launches", routes.launches),
             Route("/v1/launches/{id:int}", routes.launch),
-            Route("/v1/launches/{id:int}/logs", routes.logs),
-            Route("/v1/launches/{id:int}/search", routes.search),
+            *LogRoutes(node).routes(),
+            *ProbeRoutes(node).routes(),
         ],
         exception_handlers={
             PanelError: _panel_error,
@@ -114,40 +111,6 @@ class Routes:
         """One row of the ledger."""
         return _json(self._node.ledger.get(request.path_params["id"]))
 
-    async def logs(self, request: Request) -> Response:
-        """Windows into logs."""
-        folder, _ = self._folder(request)
-        limit = _number(request, "limit", _DEFAULT_WINDOW)
-        places = [_place(text) for text in request.query_params.getlist("at")]
-
-        def read() -> LogWindows:
-            return LogWindows(windows=tuple(read_window(folder, *place, limit) for place in places))
-
-        return _json(await asyncio.to_thread(read))
-
-    async def search(self, request: Request) -> Response:
-        """Lines that contain a text."""
-        folder, sources = self._folder(request)
-        text = request.query_params.get("text", "")
-        if not text:
-            raise UsageError("the text to search for is missing", "text=…")
-        chosen = request.query_params.getlist("source") or sources
-        for source in chosen:
-            _refuse_path(source)
-        limit = _number(request, "limit", _DEFAULT_HITS)
-        hits = await asyncio.to_thread(search, folder, chosen, text, limit)
-        lines = msgspec.json.Encoder().encode_lines(hits)
-        return Response(lines, media_type="application/x-ndjson")
-
-    def _folder(self, request: Request) -> tuple[Folder, list[str]]:
-        """Return the folder of a launch and its sources."""
-        number = request.path_params["id"]
-        folder = Folder(self._node.home.launch(number))
-        spec = read_json(folder.launch, LaunchSpec)
-        if spec is None:
-            raise NotFoundError(f"launch {number} has no evidence", f"expected {folder.launch}")
-        return folder, list(spec.sources)
-
     async def _stream(self, since: int) -> AsyncIterator[bytes]:
         publisher = self._node.publisher
         while not publisher.closed:
@@ -174,19 +137,6 @@ def _number(request: Request, name: str, default: int) -> int:
     if not text.isdecimal():
         raise UsageError(f"{name}={text!r} is not a whole number")
     return int(text)
-
-
-def _place(text: str) -> tuple[str, int]:
-    source, _, offset = text.rpartition(":")
-    if not source or not (offset == "tail" or offset.isdecimal()):
-        raise UsageError(f"at={text!r}", "write at=SOURCE:OFFSET or at=SOURCE:tail")
-    _refuse_path(source)
-    return source, TAIL if offset == "tail" else int(offset)
-
-
-def _refuse_path(source: str) -> None:
-    if "/" in source:
-        raise UsageError(f"{source!r} is no source", "such as rank-0 or frontend")
 
 
 def _json(value: Any, status: int = 200) -> Response:

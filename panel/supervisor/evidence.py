@@ -77,6 +77,16 @@ class Folder(NamedTuple):
         """What triage concludes."""
         return self.path / "verdict.json"
 
+    @property
+    def series(self) -> Path:
+        """Figures of engine and GPUs, a line a second."""
+        return self.path / "series.jsonl"
+
+    @property
+    def flight(self) -> Path:
+        """Folder of the flight recorders' pipes and dumps."""
+        return self.path / "flight"
+
     def log(self, source: str) -> Path:
         """Return the log of a source: raw bytes as written."""
         return self.path / f"{source}.log"

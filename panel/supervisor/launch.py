@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
-from panel.domain.events import Event
-from panel.domain.run import Run, phase_seconds, reduce, reduce_all
+from panel.domain.events import Event, State
+from panel.domain.run import Run, phase_seconds, reduce_all
 from panel.domain.verdict import Verdict
 from panel.domain.wire import LaunchRecord
 from panel.engines.base import Engine, Progress, Pulse
+from panel.probes.series import History
 from panel.supervisor import procfs
-from panel.supervisor.evidence import (
-    EventReader,
-    Folder,
-    LaunchSpec,
-    append_event,
-    read_tail,
-    write_json,
-)
+from panel.supervisor.evidence import EventReader, Folder, LaunchSpec, append_event, write_json
+from panel.supervisor.judge import Judge
 from panel.supervisor.keepers import Keeper
 from panel.supervisor.watch.logs import LogSampler
 from panel.supervisor.watch.metrics import MetricsHistory
 from panel.supervisor.watch.processes import ProcessSampler, Usage
-from panel.triage.first_death import Codes, first_death
-from panel.triage.traceback import LogLine, log_lines
+from panel.triage.triage import revise
 
 
 class Samples(NamedTuple):
@@ -59,10 +52,12 @@ class Launch:
         self.samples = Samples({}, ())
         self.logs = LogSampler(folder, spec.sources)
         self.metrics = MetricsHistory(engine.metric_names)
+        self.history = History(folder.series)
         self.verdict: Verdict | None = None
-        self._judged = self.run
+        self._judge = Judge(folder, spec, engine)
         self._events = EventReader(folder)
         self._processes = ProcessSampler()
+        self._stopped: set[int] = set()
         self._pulse: Pulse | None = None
 
     @property
@@ -84,14 +79,14 @@ class Launch:
 
     def read_events(self) -> None:
         """Take in what was appended to the events."""
-        self.run = reduce_all(self.run, self._events.read())
+        self._take(self._events.read())
 
     def record_event(self, event: Event) -> None:
         """Append an event of our own; on a full disk it counts all the same."""
         try:
             append_event(self.folder, event)
         except OSError:
-            self.run = reduce(self.run, event)
+            self._take([event])
         self.read_events()
 
     def sample(self) -> None:
@@ -106,22 +101,25 @@ class Launch:
         """Look at the processes themselves."""
         alive = [pid for pid in self.run.processes if pid not in self.run.deaths]
         self.samples = self.samples._replace(usage=self._processes.sample(alive, time.monotonic()))
+        for pid in alive:
+            stopped = procfs.state(pid) == "T"
+            if stopped is not (pid in self._stopped):
+                self._stopped ^= {pid}
+                self.record_event(State(t=round(self.t, 6), pid=pid, state="T" if stopped else "R"))
 
     def judge(self) -> None:
         """Bring the verdict up to date and into its file, where something has happened."""
-        if self.run is self._judged:
+        now = self._judge.verdict(self.t, self._beats(), not self.run.live)
+        # A launch in good health needs none; one that is being stopped gets its when it is down.
+        early = now and (now.status == "running" or (now.status == "stopped" and self.run.live))
+        if now is None or (early and self.verdict is None):
             return
-        self._judged = self.run
-        codes = Codes(self.engine.exit_words, self.engine.victim_codes)
-        verdict = first_death(self.run, codes, self._last_lines, self.t)
-        if verdict and verdict.kind == "helper_died" and self.spec.boot_id != procfs.boot_id():
-            verdict = msgspec.structs.replace(verdict, status="host_down", kind="host_restarted")
-        if verdict is None or (self.verdict and _same(self.verdict, verdict)):
+        verdict = revise(self.verdict, now)
+        if verdict is None:
             return
-        revision = 0 if self.verdict is None else self.verdict.revision + 1
-        self.verdict = msgspec.structs.replace(verdict, revision=revision)
+        self.verdict = verdict
         try:
-            write_json(self.folder.verdict, self.verdict)
+            write_json(self.folder.verdict, verdict)
         except OSError:
             self.note = "the disk is full: the verdict is not in its file"
 
@@ -152,12 +150,16 @@ class Launch:
             outcome=self.verdict.headline if self.verdict else "",
             tok_s=self.metrics.best,
             versions=self.spec.versions,
+            env=self.spec.env,
         )
 
-    def _last_lines(self, source: str) -> list[LogLine]:
-        tail = read_tail(self.folder.log(source))
-        return log_lines(tail.data, tail.offset, tail.line)
+    def _take(self, events: Sequence[Event]) -> None:
+        self.run = reduce_all(self.run, events)
+        self._judge.see(events)
 
-
-def _same(before: Verdict, now: Verdict) -> bool:
-    return before == msgspec.structs.replace(now, t=before.t, revision=before.revision)
+    def _beats(self) -> tuple[Progress | None, ...]:
+        """Return the heartbeats of the ranks that live: that of a dead one only grows older."""
+        living = {each.rank for each in self.run.processes.values() if each.exited is None}
+        return tuple(
+            beat if rank in living else None for rank, beat in enumerate(self.samples.beats)
+        )

@@ -17,6 +17,7 @@ from panel.domain.events import Operator
 from panel.domain.plan import Resolved
 from panel.domain.redact import redact_values
 from panel.engines.base import ProcessJob, SpawnerJob
+from panel.probes.collectives.flight import environment
 from panel.supervisor import procfs
 from panel.supervisor.evidence import Folder, LaunchSpec, append_event, write_json
 from panel.supervisor.planner import Prepared
@@ -61,6 +62,7 @@ class Prelude(NamedTuple):
     def write(self) -> None:
         """Make the evidence folder. Raises OSError."""
         self.folder.path.mkdir(mode=0o700)
+        self.folder.flight.mkdir(mode=0o700)
         write_json(self.folder.launch, self.spec)
         append_event(self.folder, Operator(t=0.0, action="up"))
 
@@ -72,6 +74,14 @@ class Prelude(NamedTuple):
 def launch_env(profile_env: Mapping[str, str]) -> dict[str, str]:
     """Return what a gang's environment has beyond the supervisor's own."""
     return FIXED_ENV | dict(profile_env)
+
+
+def flight_env(folder: Folder, versions: Mapping[str, str]) -> dict[str, str]:
+    """Return what makes torch record its collectives over NCCL; nothing on a node without GPUs."""
+    release = versions.get("torch", "").split(".")[:2]
+    if not driver_version() or len(release) < 2 or not all(part.isdecimal() for part in release):
+        return {}
+    return environment(folder.flight, (int(release[0]), int(release[1])))
 
 
 def next_number(home: Home, last: int) -> int:
@@ -114,7 +124,7 @@ def prepare_launch(home: Home, number: int, prepared: Prepared, uuid: str) -> Pr
         folder=str(folder.path),
         uuid=uuid,
         t0_mono_ns=spec.t0_mono_ns,
-        env=env,
+        env=env | flight_env(folder, spec.versions),
         spawner=command.spawner,
         processes=command.processes,
     )

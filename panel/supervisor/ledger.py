@@ -16,7 +16,7 @@ from panel.domain.errors import NotFoundError, PanelError
 from panel.domain.wire import LaunchRecord
 
 _COLUMNS = LaunchRecord.__struct_fields__
-_JSON = ("request", "flags", "phases", "versions")
+_JSON = ("request", "flags", "phases", "versions", "env")
 _CREATE = f"""
 create table if not exists launches (id integer primary key, {", ".join(_COLUMNS[1:])})
 """
@@ -36,7 +36,15 @@ class Ledger:
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = normal")
             self._db.execute(_CREATE)
+            self._add_columns()
         self._path = path
+
+    def _add_columns(self) -> None:
+        """Give the file of an older version the columns that it has not."""
+        known = {row[1] for row in self._db.execute("pragma table_info(launches)")}
+        for name in _COLUMNS:
+            if name not in known:
+                self._db.execute(f"alter table launches add column {name}")
 
     def put(self, record: LaunchRecord) -> None:
         """Write the row of a launch, new or known."""
@@ -96,7 +104,8 @@ class Ledger:
 def _record(path: Path, row: tuple[Any, ...]) -> LaunchRecord:
     values = dict(zip(_COLUMNS, row, strict=True))
     with _errors(path):
-        decoded = {name: msgspec.json.decode(values[name]) for name in _JSON}
+        # A column that came with a later version is null in older rows.
+        decoded = {name: msgspec.json.decode(values[name] or "{}") for name in _JSON}
         return msgspec.convert(values | decoded, LaunchRecord)
 
 

@@ -12,8 +12,9 @@ from panel import __version__
 from panel.config.home import Home
 from panel.config.profiles import load_profile
 from panel.config.settings import Settings
-from panel.domain.errors import BusyError, PanelError
+from panel.domain.errors import BusyError, NotFoundError, PanelError
 from panel.domain.flags import Flag
+from panel.domain.hang import Suspicion
 from panel.domain.plan import Plan
 from panel.domain.run import Run
 from panel.domain.snapshot import Snapshot, Supervisor
@@ -23,12 +24,14 @@ from panel.engines.base import Engine
 from panel.supervisor.launcher import launch_env
 from panel.supervisor.ledger import Ledger
 from panel.supervisor.planner import Planner, Prepared
+from panel.supervisor.probes import Probes
 from panel.supervisor.profiles import ProfileCache
 from panel.supervisor.publisher import Publisher
 from panel.supervisor.runner import Runner
 from panel.supervisor.view import view_launch
 from panel.supervisor.warm import Warm
 from panel.supervisor.watch.host import sample_host
+from panel.supervisor.watcher import Watcher
 
 log = logging.getLogger(__name__)
 
@@ -55,18 +58,20 @@ class Node:
         self._find_engine = find_engine
         self._wake = asyncio.Event()
         self._warm = Warm(home.log)
-        self._runner = Runner(home, self.ledger, self._warm, self._wake.set)
+        self._probes = Probes(lambda: self._runner.running)
+        self._runner = Runner(home, self.ledger, self._warm, self._probes, self._wake.set)
         self._planner = Planner(home, find_engine, settings.profile)
         self._profiles = ProfileCache(home)
         self._next: tuple[int, Prepared] | None = None
         """What a relaunch starts once the gang is down."""
         self._shutting_down = False
         self._started_unix = round(time.time(), 3)
-        self._host = sample_host()
+        self._host = sample_host("", "")
         self._slow_due = 0.0
 
     async def run(self) -> None:
         """Adopt what runs, then watch and publish until cancelled."""
+        self._probes.start()
         self._runner.adopt(self._find_engine)
         try:
             while True:
@@ -83,6 +88,7 @@ class Node:
     async def close(self) -> None:
         """Let go of everything; a gang that runs is left serving."""
         await self._runner.close()
+        await self._probes.close()
         await asyncio.to_thread(self._warm.close)
         self.ledger.close()
 
@@ -136,6 +142,19 @@ class Node:
         self._wake.set()
         return Accepted(launch=launch.spec.id if launch else None)
 
+    def watching(self, number: int) -> Watcher:
+        """Return what watches a launch. Raises `NotFoundError` for any but the running one."""
+        watcher = self._runner.watcher
+        if watcher is None or watcher.launch.spec.id != number or not watcher.launch.live:
+            raise NotFoundError(
+                f"launch {number} does not run", "its evidence is kept all the same"
+            )
+        return watcher
+
+    @property
+    def _suspicion(self) -> Suspicion | None:
+        return self._runner.watcher.hangs.suspicion if self._runner.watcher else None
+
     def _refuse_ending(self) -> None:
         if self._shutting_down:
             raise BusyError("the supervisor is shutting down", "start it again by moepanel up")
@@ -163,7 +182,7 @@ class Node:
         now = time.monotonic()
         if now >= self._slow_due:
             self._slow_due = now + SLOW_S
-            self._host = sample_host()
+            self._host = sample_host(self._probes.gpu_note, self._probes.kernel_note)
             self._profiles.refresh()
             self._keep_warm()
         self._publish()
@@ -211,7 +230,8 @@ class Node:
                 ),
                 host=self._host,
                 profiles=self._profiles.profiles,
-                launch=view_launch(launch) if launch else None,
+                launch=view_launch(launch, self._suspicion) if launch else None,
+                gpus=self._probes.gpus(launch),
             )
         )
 

@@ -17,6 +17,7 @@ from panel.supervisor.launch import Launch
 from panel.supervisor.launcher import launch_env, next_number, prepare_launch
 from panel.supervisor.ledger import Ledger
 from panel.supervisor.planner import Basis, Prepared
+from panel.supervisor.probes import Probes
 from panel.supervisor.warm import Warm
 from panel.supervisor.watcher import Watcher
 
@@ -28,11 +29,14 @@ Action = Literal["down", "down_now", "relaunch", "shutdown"]
 class Runner:
     """The present launch, or the last one."""
 
-    def __init__(self, home: Home, ledger: Ledger, warm: Warm, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, home: Home, ledger: Ledger, warm: Warm, probes: Probes, wake: Callable[[], None]
+    ) -> None:
         """`wake` is called when something happened that a tick should look at."""
         self._home = home
         self._ledger = ledger
         self._warm = warm
+        self._probes = probes
         self._wake = wake
         self._watcher: Watcher | None = None
         self._basis: Basis | None = None
@@ -47,6 +51,11 @@ class Runner:
         """The launch as long as anything of it may exist."""
         launch = self.launch
         return launch if launch is not None and launch.live else None
+
+    @property
+    def watcher(self) -> Watcher | None:
+        """What watches the present launch."""
+        return self._watcher
 
     @property
     def basis(self) -> Basis | None:
@@ -67,7 +76,7 @@ class Runner:
             if launch is None:
                 return
             self._basis = Basis(record.request, record.flags, None)
-            self._watcher = Watcher(launch, None, self._wake)
+            self._watcher = Watcher(launch, None, self._probes, self._wake)
             if launch.keeper is not None:
                 log.info("launch %d adopted, keeper %d", record.id, launch.keeper.pid)
 
@@ -99,7 +108,8 @@ class Runner:
         else:
             log.info("launch %d: %s %s", number, prepared.profile.name, " ".join(prelude.spec.argv))
         self._basis = Basis(prepared.request, prelude.spec.plan.values(), None)
-        self._watcher = Watcher(launch, prepared.engine.api_key(prepared.values), self._wake)
+        api_key = prepared.engine.api_key(prepared.values)
+        self._watcher = Watcher(launch, api_key, self._probes, self._wake)
 
     def stop(self, action: Action) -> Launch | None:
         """Tell the gang to end; return its launch, None where nothing runs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from panel.domain.exits import exit_words
+from panel.domain.hang import Suspicion
 from panel.domain.phases import Phase
 from panel.domain.run import Process, Run, phase_index
 from panel.domain.snapshot import LaunchView, ProcessExit, ProcessView
@@ -22,8 +23,8 @@ _OTHERS: dict[LaunchState, Phase] = {
 """Phase of the processes that report none."""
 
 
-def view_launch(launch: Launch) -> LaunchView:
-    """Return the launch at this moment."""
+def view_launch(launch: Launch, suspicion: Suspicion | None = None) -> LaunchView:
+    """Return the launch at this moment; `suspicion`: why it is taken to be hanging."""
     run, spec = launch.run, launch.spec
     # Until its keeper is gone too, the next launch has to wait.
     state = run.state if run.live or not launch.live else LaunchState.STOPPING
@@ -47,8 +48,10 @@ def view_launch(launch: Launch) -> LaunchView:
         usual_ready_s=launch.usual_ready_s,
         processes=processes,
         metrics=launch.metrics.metrics(),
+        folder=str(launch.folder.path),
         log_sizes=dict(launch.logs.sizes),
         verdict=launch.verdict,
+        suspicion=suspicion,
         note=launch.note,
     )
 

@@ -12,9 +12,12 @@ from panel.domain.events import Gang, Health
 from panel.domain.run import READY_ENDPOINT
 from panel.domain.states import LaunchState
 from panel.supervisor.evidence import read_tail
+from panel.supervisor.hangs import Hangs
 from panel.supervisor.launch import Launch
+from panel.supervisor.probes import Probes
 from panel.supervisor.sweep import Swept, sweep
 from panel.supervisor.watch.engine import EngineProbe
+from panel.supervisor.watch.figures import engine_figures, gpu_figures
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +27,16 @@ SLOW_S = 1.0
 class Watcher:
     """The moving part around a `Launch`; belongs to the event loop that creates it."""
 
-    def __init__(self, launch: Launch, api_key: str | None, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, launch: Launch, api_key: str | None, probes: Probes, wake: Callable[[], None]
+    ) -> None:
         """`wake` is called when something happened that a tick should look at."""
         self.launch = launch
+        self.hangs = Hangs(launch, probes)
         self.settled = not launch.live and launch.verdict is not None and launch.verdict.final
         """Nothing is left to watch or to conclude."""
+        self._probes = probes
+        self._gpus_recorded = False
         self._wake = wake
         self._sweep: asyncio.Task[Swept] | None = None
         self._probe: asyncio.Task[None] | None = None
@@ -50,11 +58,17 @@ class Watcher:
         if slow:
             self._slow_due = now + SLOW_S
             launch.sample_processes()
+            self._keep_figures()
         if slow or launch.run.state is not LaunchState.SERVING:
             launch.sample()
         if launch.keeper is None and launch.run.live:
             self._sweep_rest()
         launch.judge()
+        if slow:
+            self.hangs.tick()
+        failing = launch.run.state is LaunchState.FAILING
+        if failing and self._ledger_state is not LaunchState.FAILING:
+            self.hangs.first_death()
         if not launch.live:
             self._settle()
         before, self._ledger_state = self._ledger_state, launch.run.state
@@ -64,11 +78,23 @@ class Watcher:
         """Stop watching; the gang is left alone."""
         if self.launch.keeper is not None:
             asyncio.get_running_loop().remove_reader(self.launch.keeper.pidfd)
+        await self.hangs.close()
         for task in (self._probe, self._sweep):
             if task is not None:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
+
+    def _keep_figures(self) -> None:
+        launch = self.launch
+        gpus = self._probes.gpus(launch)
+        figures = engine_figures(launch.metrics) | gpu_figures(gpus)
+        if figures:
+            launch.history.add(round(launch.t, 1), figures)
+        if gpus and not self._gpus_recorded:
+            # Whose GPU is which, and what else holds memory of it.
+            self._gpus_recorded = True
+            self._probes.record_gpus(launch)
 
     def _settle(self) -> None:
         self.settled = True

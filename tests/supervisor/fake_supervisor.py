@@ -9,6 +9,7 @@ from panel.config.home import find_home
 from panel.domain.errors import PanelError
 from panel.engines import find_engine
 from panel.engines.builtin import Builtin
+from panel.probes.hang import suspect
 from panel.supervisor.daemon import run_daemon
 
 
@@ -20,6 +21,8 @@ class Fake(Builtin):
 
 
 def main() -> int:
+    # Tests need not wait as long as operators do.
+    suspect.SERVING_S = 2.0
     try:
         run_daemon(find_home(), lambda name: Fake() if name == "builtin" else find_engine(name))
     except PanelError as error:

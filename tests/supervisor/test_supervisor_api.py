@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import httpx
 import msgspec
 import pytest
@@ -12,7 +10,7 @@ from panel.domain.flags import Flag
 from panel.domain.plan import Plan
 from panel.domain.snapshot import Snapshot
 from panel.domain.states import LaunchState
-from panel.domain.wire import ErrorReply, LaunchRecord, LogWindows
+from panel.domain.wire import ErrorReply, Found, LaunchRecord, LogRecords, LogWindows
 from tests.supervisor.support import Supervised
 
 
@@ -106,11 +104,14 @@ def test_log_windows_and_search(node: Supervised, free_port: int) -> None:
     assert last.end == last.size
     assert last.text.endswith("in serving\n")
     assert all(offset <= first.end for _, offset in first.times)
-    hits = node.http.get("/v1/launches/1/search?text=IN KV_CACHE").text.splitlines()
-    assert [json.loads(hit)["source"] for hit in hits] == ["rank-0", "rank-1"]
-    hit = json.loads(hits[1])
-    assert data[hit["offset"] :].startswith(hit["text"].encode())
-    assert data[: hit["offset"]].count(b"\n") + 1 == hit["line"]
+    lines = node.http.get("/v1/launches/1/search?pattern=IN KV_CACHE&ignore_case=1").text
+    found = [msgspec.json.decode(line, type=Found) for line in lines.splitlines()]
+    (offset,) = next(piece.offsets for piece in found if piece.source == "rank-1" and piece.count)
+    (record,) = node.get(f"/v1/launches/1/records?at=rank-1:{offset}", LogRecords).records
+    assert (record.rank, record.offset) == (1, offset)
+    assert data[offset:].startswith((record.prefix + record.text).encode())
+    assert "in kv_cache" in record.text
+    assert (found[-1].left, found[-1].error) == (0, None)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +125,7 @@ def test_log_windows_and_search(node: Supervised, free_port: int) -> None:
         ("GET", "/v1/flags?engine=none", 400),
         ("POST", "/v1/plan?base=first", 400),
         ("POST", "/v1/up", 404),
+        ("GET", "/v1/launches/7/search?pattern=a", 404),
     ],
 )
 def test_errors_have_one_form(node: Supervised, method: str, path: str, status: int) -> None:
@@ -143,12 +145,18 @@ def test_body_that_is_no_json_is_usage(node: Supervised) -> None:
     assert "body" in reply.json()["error"]["message"]
 
 
-def test_search_cannot_leave_the_folder(node: Supervised, free_port: int) -> None:
+def test_what_is_asked_of_logs_is_checked(node: Supervised, free_port: int) -> None:
     node.up(port=free_port)
 
     for path in (
         "/v1/launches/1/logs?at=../../supervisor:0",
-        "/v1/launches/1/search?text=a&source=../x",
+        "/v1/launches/1/records?at=../../supervisor:0",
+        "/v1/launches/1/search?pattern=a&source=../x",
+        "/v1/launches/1/search?pattern=(a",
+        "/v1/launches/1/search?level=loud",
+        "/v1/launches/1/search?rank=x",
+        "/v1/launches/1/search?since=soon",
+        "/v1/launches/1/logs?at=rank-0:@soon",
     ):
         reply: httpx.Response = node.http.get(path)
         assert reply.status_code == 400, path

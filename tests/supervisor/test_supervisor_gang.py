@@ -67,7 +67,7 @@ def test_assertion_in_capture_names_the_rank(node: Supervised, free_port: int) -
     assert verdict.final
     assert verdict.root_ranks == (3,)
     assert verdict.headline.startswith("rank 3 failed first: AssertionError in capture")
-    assert verdict.evidence[-1].text == "AssertionError"
+    assert verdict.evidence[0].text == "AssertionError"
     line = (
         node.home.launch(number).joinpath("rank-3.log").read_bytes()[verdict.evidence[-1].offset :]
     )

@@ -109,7 +109,7 @@ async def test_launch_of_another_boot_is_lost(place: Home) -> None:
 
     assert view.t == 8.0
     assert view.verdict is not None
-    assert (view.verdict.status, view.verdict.kind) == ("host_down", "host_restarted")
+    assert (view.verdict.status, view.verdict.kind) == ("host_down", "host_reset")
     row = ledger.get(1)
     assert (row.state, row.outcome) == (LaunchState.LOST, view.verdict.headline)
     assert (row.ready_s, row.tok_s) == (8.0, 55.0)

@@ -1,15 +1,16 @@
-"""Ledger, windows, search, metrics, publisher and checks, each for itself."""
+"""Ledger, tails, metrics, publisher and checks, each for itself."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import socket
+import sqlite3
+from contextlib import closing
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from panel.domain.errors import NotFoundError, PanelError
 from panel.domain.events import Exit, Operator
@@ -23,11 +24,9 @@ from panel.supervisor.evidence import EventReader, Folder, append_event, read_ta
 from panel.supervisor.launcher import next_number, url
 from panel.supervisor.ledger import Ledger
 from panel.supervisor.publisher import Publisher
-from panel.supervisor.search import search
 from panel.supervisor.watch.logs import LogSampler, last_line
 from panel.supervisor.watch.metrics import MetricsHistory, parse
 from panel.supervisor.watch.processes import ProcessSampler
-from panel.supervisor.windows import TAIL, read_window
 
 
 def record(number: int, profile: str = "tiny", ready_s: float | None = None) -> LaunchRecord:
@@ -68,6 +67,19 @@ def test_ledger_keeps_rows(tmp_path: Path) -> None:
     reader.close()
 
 
+def test_ledger_of_an_older_version_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    ledger = Ledger(path)
+    ledger.put(record(1, ready_s=5.0))
+    ledger.close()
+    with closing(sqlite3.connect(path)) as older:
+        older.execute("alter table launches drop column env")
+
+    ledger = Ledger(path)
+    assert (ledger.get(1).ready_s, ledger.get(1).env) == (5.0, {})
+    ledger.close()
+
+
 def test_damaged_ledger_is_named(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     path.write_bytes(b"no database at all" * 100)
@@ -106,102 +118,12 @@ def test_url_is_reachable_from_this_node() -> None:
     assert url("::1", 1) == "http://[::1]:1"
 
 
-# Windows
+# Tails
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
-
-
-def test_tail_is_whole_lines(folder: Folder) -> None:
-    folder.log("a").write_text("one\ntwo\nthree\nfour")
-
-    assert read_window(folder, "a", TAIL, 12).text == "three\nfour"
-    assert read_window(folder, "a", TAIL, 100).text == "one\ntwo\nthree\nfour"
-    window = read_window(folder, "a", TAIL, 10)
-    assert (window.text, window.offset, window.end, window.size) == ("three\nfour", 8, 18, 18)
-
-
-def test_a_line_that_grew_comes_again_whole(folder: Folder) -> None:
-    log = folder.log("a")
-    log.write_text("one\ntw")
-    first = read_window(folder, "a", 0, 100)
-    assert (first.text, first.end) == ("one\ntw", 6)
-    assert read_window(folder, "a", first.end, 100).text == ""
-    log.write_text("one\ntwo\nthree\n")
-
-    again = read_window(folder, "a", first.end, 100)
-
-    assert (again.offset, again.text) == (4, "two\nthree\n")
-
-
-def test_missing_log_is_empty(folder: Folder) -> None:
-    assert read_window(folder, "none", 0, 10).size == 0
-
-
-def test_secrets_are_masked_with_their_length(folder: Folder) -> None:
-    line = "start --api-key=sesame-sesame now\n"
-    folder.log("a").write_text(line)
-
-    window = read_window(folder, "a", 0, 1000)
-
-    assert "sesame" not in window.text
-    assert len(window.text) == len(line)
-    (hit,) = search(folder, ["a"], "start", 10)
-    assert "sesame" not in hit.text
-
-
-_lines = st.lists(st.text(st.sampled_from("abé\x1b\r"), max_size=9), max_size=30)
-
-
-@given(_lines, st.booleans(), st.integers(1, 40))
-def test_windows_put_together_are_the_log(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[str], ended: bool, limit: int
-) -> None:
-    folder = Folder(tmp_path_factory.mktemp("launch"))
-    data = ("\n".join(lines) + "\n" * ended).encode()
-    folder.log("a").write_bytes(data)
-    offset, pieces = 0, []
-    while offset < len(data):
-        window = read_window(folder, "a", offset, limit)
-        # A window that begins inside a line repeats the line from its beginning.
-        assert window.offset <= offset < window.end <= len(data)
-        pieces.append(data[offset : window.end])
-        offset = window.end
-    assert b"".join(pieces) == data
-
-
-@given(
-    st.lists(st.integers(1, 5), min_size=1, max_size=60), st.integers(0, 200), st.integers(1, 60)
-)
-def test_times_are_those_of_the_window(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[int], offset: int, limit: int
-) -> None:
-    folder = Folder(tmp_path_factory.mktemp("launch"))
-    size = sum(steps)
-    folder.log("a").write_bytes(b"\n" * size)
-    pairs, at = [], 0
-    for number, step in enumerate(steps):
-        pairs.append((float(number), at))
-        at += step
-    folder.times("a").write_text("".join(f'{{"t": {t}, "offset": {at}}}\n' for t, at in pairs))
-
-    window = read_window(folder, "a", offset, limit)
-
-    inside = [pair for pair in pairs if window.offset < pair[1] < window.end]
-    before = [pair for pair in pairs if pair[1] <= window.offset][-1:]
-    assert list(window.times) == before + inside
-
-
-def test_search_finds_lines_whatever_the_case(folder: Folder) -> None:
-    folder.log("a").write_bytes(b"x\n" * 600_000 + b"a Needle\xff here\nlast NEEDLE")
-
-    hits = search(folder, ["a", "none"], "needle", 10)
-
-    assert [(hit.line, hit.offset) for hit in hits] == [(600_001, 1_200_000), (600_002, 1_200_015)]
-    assert hits[1].text == "last NEEDLE"
-    assert len(search(folder, ["a"], "x", 3)) == 3
 
 
 def test_tail_knows_its_line_number(folder: Folder) -> None:
@@ -287,18 +209,43 @@ def test_metrics_from_differences() -> None:
     assert metrics.ttft_ms == 150.0
 
 
-def test_metrics_keep_a_minute_and_the_best_ten_seconds() -> None:
+def measured(*tokens_a_second: int) -> MetricsHistory:
     history = MetricsHistory(Builtin.metric_names)
-    tokens = 0
-    for second in range(100):
-        tokens += 50 if 20 <= second < 35 else 10
-        history.add(float(second), parse(exposition(tokens)))
+    for second, total in enumerate(accumulate((0, *tokens_a_second))):
+        history.add(float(second), parse(exposition(total)))
+    return history
 
-    metrics = history.metrics()
+
+def test_metrics_keep_a_minute() -> None:
+    metrics = measured(*[10] * 100).metrics()
 
     assert metrics is not None
     assert len(metrics.history) == 60
-    assert (history.best, metrics.acceptance, metrics.ttft_ms) == (50.0, None, None)
+    assert (metrics.acceptance, metrics.ttft_ms) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("tokens_a_second", "best"),
+    [
+        ((0, 0, 0), None),
+        ((0, 115, 0, 0, 31, 0), 73.0),
+        ((*[10] * 20, *[50] * 12, *[10] * 70), 50.0),
+        ((*[100] * 5, *[20] * 10, 0), 60.0),
+    ],
+    ids=["idle", "two seconds of work", "a busy time", "fewer than ten of them"],
+)
+def test_best_speed_is_of_the_busiest_seconds(
+    tokens_a_second: tuple[int, ...], best: float | None
+) -> None:
+    assert measured(*tokens_a_second).best == best
+
+
+def test_best_speed_outlives_its_supervisor() -> None:
+    history = measured(100)
+    history.recall(50.0)
+    assert history.best == 50.0
+    history.add(2.0, parse(exposition(260)))
+    assert history.best == 61.0
 
 
 def test_counter_of_a_new_engine_is_not_negative() -> None:

@@ -12,7 +12,7 @@ from panel.domain.snapshot import Host
 _MEMORY_STEP = 64 << 20
 
 
-def sample_host() -> Host:
+def sample_host(gpu_note: str, kernel_log_note: str) -> Host:
     """Return the figures of now, rounded so that an idle node does not seem to change."""
     memory = _memory()
     return Host(
@@ -21,7 +21,8 @@ def sample_host() -> Host:
         load=round(os.getloadavg()[0], 1),
         memory_total=memory.get("MemTotal", 0),
         memory_available=memory.get("MemAvailable", 0) // _MEMORY_STEP * _MEMORY_STEP,
-        gpu_note="GPU figures are not sampled yet" if driver_version() else "no NVIDIA driver",
+        gpu_note=gpu_note,
+        kernel_log_note=kernel_log_note,
     )
 
 

@@ -32,6 +32,8 @@ class LogSampler:
                     file.seek(max(0, size - _TAIL_BYTES))
                     tail = file.read()
             except OSError:
+                # Not there yet, or no more.
+                self.sizes.pop(source, None)
                 continue
             self.sizes[source] = size
             self.last_lines[source] = last_line(tail) or self.last_lines.get(source, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections import deque
 from typing import NamedTuple
@@ -10,8 +11,9 @@ from panel.domain.snapshot import Metrics
 from panel.engines.base import MetricNames
 
 HISTORY_S = 60
-BEST_S = 10
-"""The ledger keeps the best mean of this many seconds."""
+PERCENTILES = (50, 95, 99)
+BUSIEST_S = 10
+"""The ledger keeps the mean of this many seconds."""
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)", re.MULTILINE)
 _LE = re.compile(r'le="([^"]+)"')
 
@@ -49,26 +51,38 @@ class MetricsHistory:
         self._scrapes: deque[tuple[float, Scrape]] = deque(maxlen=HISTORY_S + 1)
         self._rates: deque[float] = deque(maxlen=HISTORY_S)
         self._acceptance: float | None = None
-        self._ttft: float | None = None
-        self.best: float | None = None
-        """Highest ten-second mean of tok/s."""
+        self._latency_names = (("ttft_ms", names.first_token), ("itl_ms", names.inter_token))
+        self._latencies: dict[str, float] = {}
+        self._busiest: list[float] = []
+        """A heap of the highest rates; idle seconds have no part in it."""
+
+    @property
+    def best(self) -> float | None:
+        """Mean tok/s of the ten busiest seconds that had work, of fewer where there were fewer."""
+        busiest = self._busiest
+        return round(sum(busiest) / len(busiest), 1) if busiest else None
+
+    def recall(self, best: float | None) -> None:
+        """Begin with the `best` of a supervisor before this one."""
+        self._busiest = [] if best is None else [best] * BUSIEST_S
 
     def add(self, t: float, scrape: Scrape) -> None:
         """Take in a scrape made at `t` seconds."""
         if self._scrapes:
             then, before = self._scrapes[-1]
             made = self._delta(self._names.generated, before, scrape)
-            self._rates.append(round(max(0.0, made) / max(t - then, 1e-3), 1))
-            self._note_best()
+            self._note(round(max(0.0, made) / max(t - then, 1e-3), 1))
         self._scrapes.append((t, scrape))
         oldest = self._scrapes[0][1]
         drafts = self._delta(self._names.drafts, oldest, scrape)
         if drafts > 0:
             accepted = self._delta(self._names.accepted, oldest, scrape)
             self._acceptance = round(1 + accepted / drafts, 2)
-        median = _median(self._names.first_token, oldest, scrape)
-        if median is not None:
-            self._ttft = round(1000 * median, 1)
+        for name, histogram in self._latency_names:
+            for share in PERCENTILES:
+                seconds = _quantile(histogram, oldest, scrape, share / 100)
+                if seconds is not None:
+                    self._latencies[f"{name}_p{share}"] = round(1000 * seconds, 1)
 
     def metrics(self) -> Metrics | None:
         """Return the figures of now; None before the first scrape."""
@@ -83,32 +97,37 @@ class MetricsHistory:
             kv_used=int(values.get(self._names.kv_used, 0)),
             kv_total=int(values.get(self._names.kv_total, 0)),
             acceptance=self._acceptance,
-            ttft_ms=self._ttft,
+            ttft_ms=self._latencies.get("ttft_ms_p50"),
         )
 
-    def _note_best(self) -> None:
-        if len(self._rates) >= BEST_S:
-            mean = round(sum(list(self._rates)[-BEST_S:]) / BEST_S, 1)
-            if mean > (self.best or 0.0):
-                self.best = mean
+    def latencies(self) -> dict[str, float]:
+        """Return percentiles of the last minute in milliseconds: `ttft_ms_p50`, `itl_ms_p99`, …"""
+        return dict(self._latencies)
+
+    def _note(self, rate: float) -> None:
+        self._rates.append(rate)
+        if len(self._busiest) == BUSIEST_S:
+            heapq.heappushpop(self._busiest, rate)
+        elif rate > 0:
+            heapq.heappush(self._busiest, rate)
 
     @staticmethod
     def _delta(name: str, before: Scrape, now: Scrape) -> float:
         return now.values.get(name, 0.0) - before.values.get(name, 0.0)
 
 
-def _median(name: str, before: Scrape, now: Scrape) -> float | None:
-    """Return the median of the observations between two scrapes, None where there are none."""
+def _quantile(name: str, before: Scrape, now: Scrape, share: float) -> float | None:
+    """Return a quantile of the observations between two scrapes, None where there are none."""
     earlier = before.buckets.get(name, {})
     counts = sorted((le, n - earlier.get(le, 0.0)) for le, n in now.buckets.get(name, {}).items())
     if not counts or counts[-1][1] <= 0:
         return None
-    half = counts[-1][1] / 2
+    wanted = counts[-1][1] * share
     low, below = 0.0, 0.0
     for bound, count in counts:
-        if count >= half:
+        if count >= wanted:
             # Nothing is known above the last finite bound.
             high = low if bound == float("inf") else bound
-            return low + (high - low) * (half - below) / (count - below)
+            return low + (high - low) * (wanted - below) / (count - below)
         low, below = bound, count
     return low

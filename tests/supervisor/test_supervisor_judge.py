@@ -1,0 +1,100 @@
+"""The judge: reads what is new, and has the verdict before anything has ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from panel.domain.events import Exit, Gang, Spawn
+from panel.engines.base import Progress
+from panel.engines.builtin import Builtin
+from panel.supervisor.evidence import Folder, LaunchSpec
+from panel.supervisor.judge import Judge
+
+WORLD = 2
+TRACE = (
+    "Traceback (most recent call last):",
+    '  File "/srv/x.py", line 3, in capture',
+    "    assert ready",
+    "AssertionError",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+def judge(folder: Folder) -> Judge:
+    plan = {
+        "request": {"profile": "tiny"}, "engine": "builtin", "version": "1", "world_size": WORLD,
+        "flags": [], "argv": [],
+    }  # fmt: skip
+    spec = {
+        "id": 1, "uuid": "u", "t0_unix": 0.0, "t0_mono_ns": 0, "boot_id": "b", "engine": "builtin",
+        "version": "1", "profile": "tiny", "world_size": WORLD, "url": "", "argv": [], "env": {},
+        "sources": {"rank-0": 0, "rank-1": 1, "frontend": None}, "plan": plan,
+    }  # fmt: skip
+    judge = Judge(folder, msgspec.convert(spec, LaunchSpec), Builtin())
+    judge.see(Spawn(t=0.1, source=f"rank-{rank}", pid=10 + rank, rank=rank) for rank in (0, 1))
+    return judge
+
+
+def write(folder: Folder, source: str, t: float, *lines: str) -> None:
+    with folder.log(source).open("ab") as log:
+        position = log.tell()
+        for line in lines:
+            log.write(f"[2026-01-31 12:00:00.000 TP1 capture] ERROR {line}\n".encode())
+    with folder.times(source).open("a") as times:
+        times.write(json.dumps({"t": t, "offset": position}) + "\n")
+
+
+def test_death_is_explained_by_what_the_rank_wrote_before_it(folder: Folder, judge: Judge) -> None:
+    write(folder, "rank-1", 5.0, *TRACE)
+    judge.see([Exit(t=5.1, pid=11, code=1)])
+    verdict = judge.verdict(5.2, (), over=False)
+    assert verdict is not None
+    assert (verdict.root_ranks, verdict.kind, verdict.final) == ((1,), "unknown_exception", False)
+    assert verdict.headline == "rank 1 failed first: AssertionError in capture: assert ready"
+    judge.see([Gang(t=6.0, state="down")])
+    last = judge.verdict(6.0, (), over=True)
+    assert last is not None
+    assert last.final
+
+
+def test_log_is_looked_at_without_any_event(folder: Folder, judge: Judge) -> None:
+    assert judge.verdict(1.0, (), over=False) is not None
+    write(folder, "rank-1", 5.0, *TRACE)
+    assert judge.verdict(1.1, (), over=False) is None
+    verdict = judge.verdict(1.5, (), over=False)
+    assert verdict is not None
+    assert verdict.root_ranks == (1,)
+
+
+def test_bytes_wait_for_the_time_of_their_arrival(folder: Folder, judge: Judge) -> None:
+    write(folder, "rank-1", 5.0, *TRACE)
+    folder.times("rank-1").rename(folder.path / "later")
+    verdict = judge.verdict(1.0, (), over=False)
+    assert verdict is not None
+    assert verdict.status == "running"
+    (folder.path / "later").rename(folder.times("rank-1"))
+    verdict = judge.verdict(2.0, (), over=False)
+    assert verdict is not None
+    assert (verdict.status, verdict.t_first) == ("crashed", 5.0)
+
+
+def test_heartbeats_that_grow_old_are_judged_by_the_time_alone(judge: Judge) -> None:
+    def beats(age: float) -> list[Progress | None]:
+        return [Progress("serving", 0, 0, 0, 9 - rank, age) for rank in (0, 1)]
+
+    fresh = judge.verdict(1.0, beats(0.1), over=False)
+    assert fresh is not None
+    assert fresh.status == "running"
+    assert judge.verdict(1.2, beats(0.1), over=False) is None
+    stale = judge.verdict(40.0, beats(30.0), over=False)
+    assert stale is not None
+    assert (stale.status, stale.root_ranks) == ("hung", (1,))
