@@ -20,6 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 
 from panel.server.distributed import join, listening_socket
+from panel.server.heartbeat import Ledger
 from panel.server.meeting import Barrier
 from panel.server.reduction import Distributed, Reduction, SharedMemory
 from panel.server.roster import Roster
@@ -57,8 +58,10 @@ def main() -> None:
     flags = parser.parse_args()
     ranks: int = flags.ranks
     torch.set_num_threads(1)
-    arena = Arena({"roster": Roster.size(ranks), "a": 8, "b": 8, "slots": 2 * ranks * SLOT_BYTES})
-    roster = Roster(arena.bytes("roster"), ranks, 300)
+    sizes = {"roster": Roster.size(ranks), "ledger": 16 * ranks, "a": 8, "b": 8}
+    arena = Arena({**sizes, "slots": 2 * ranks * SLOT_BYTES})
+    cells = arena.bytes("ledger").cast("Q")
+    roster = Roster(arena.bytes("roster"), ranks, 300, Ledger(cells[:ranks], cells[ranks:]))
     sums, meetings = Barrier(arena.bytes("a"), ranks), Barrier(arena.bytes("b"), ranks)
     store = listening_socket(ranks)
     children = []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +14,8 @@ import torch
 from panel.server.plan import Plan, Segment, Work
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Array = TypeVar("Array", Ints, Bools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,49 +40,14 @@ class Batch:
     positions: torch.Tensor
     """int64 [rows]"""
     slots: torch.Tensor
-    """Where each token's latent goes in the cache, int64 [rows]; 0 for padding."""
+    """Where each token goes in the cache, int64 [rows]; 0 for padding."""
+    real: torch.Tensor | None
+    """False for padding, bool [rows]; None where no row is padding."""
     spans: tuple[Span, ...]
     logit_rows: torch.Tensor | None
     """Rows whose logits are wanted, int64; None: all."""
-
-
-def build_batch(plan: Plan, page_size: int, device: torch.device) -> Batch:
-    """Return the tensors of a prefill or decode plan.
-
-    Page 0 belongs to nobody: padding writes there.
-    """
-    if plan.work is Work.DECODE:
-        return _decode(plan, page_size, device)
-    parts = [_uniform([segment], 1, len(segment.tokens), page_size) for segment in plan.segments]
-    sizes = [len(segment.tokens) for segment in plan.segments]
-    begins = np.cumsum([0, *sizes])
-    spans = tuple(
-        _span(int(begin), 1, size, part, device)
-        for begin, size, part in zip(begins, sizes, parts, strict=False)
-    )
-    wanted = [int(end) - 1 for end, s in zip(begins[1:], plan.segments, strict=True) if s.logits]
-    return Batch(
-        _joined([part.tokens for part in parts], device),
-        _joined([part.positions for part in parts], device),
-        _joined([part.slots for part in parts], device),
-        spans,
-        torch.tensor(wanted, dtype=torch.int64, device=device),
-    )
-
-
-def _joined(pieces: list[Ints], device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(np.concatenate(pieces)).to(device)
-
-
-def _decode(plan: Plan, page_size: int, device: torch.device) -> Batch:
-    part = _uniform(plan.segments, plan.rows, plan.width, page_size)
-    return Batch(
-        torch.from_numpy(part.tokens).to(device),
-        torch.from_numpy(part.positions).to(device),
-        torch.from_numpy(part.slots).to(device),
-        (_span(0, plan.rows, plan.width, part, device),),
-        None,
-    )
+    logit_targets: torch.Tensor | None
+    """Where those go among the logits of all ranks, int64; None: the first rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +55,69 @@ class _Part:
     tokens: Ints
     positions: Ints
     slots: Ints
+    real: Bools
     keys: Ints
     mask: npt.NDArray[np.float32] | None
+
+
+def build_batch(
+    plan: Plan, page_size: int, device: torch.device, owner: int | None = None
+) -> Batch:
+    """Return the tensors of a plan with segments; with `owner` only those of its own segments.
+
+    An owner without segments gets one row of padding, so that it has something to take through
+    every layer. Page 0 belongs to nobody: padding writes there.
+    """
+
+    def mine(segments: Sequence[Segment]) -> list[tuple[int, Segment]]:
+        return [(n, s) for n, s in enumerate(segments) if owner is None or s.owner == owner]
+
+    decoding, prefilling = mine(plan.decoding), mine(plan.prefilling)
+    shapes = [([segment], 1, len(segment.tokens)) for _, segment in prefilling]
+    if plan.rows:
+        shapes.insert(0, ([segment for _, segment in decoding], plan.rows, plan.width))
+    shapes = shapes or [([], 1, 1)]
+    parts = [_uniform(segments, count, width, page_size) for segments, count, width in shapes]
+    begins = [0, *itertools.accumulate(count * width for _, count, width in shapes)]
+    spans = tuple(
+        _span(begin, count, width, part, device)
+        for begin, (_, count, width), part in zip(begins, shapes, parts, strict=False)
+    )
+    real = _joined([part.real for part in parts])
+    if plan.work is Work.DECODE and owner is None:
+        rows = targets = None
+    else:
+        rows, targets = _logits(plan, decoding, prefilling, begins)
+    return Batch(
+        _tensor(_joined([part.tokens for part in parts]), device),
+        _tensor(_joined([part.positions for part in parts]), device),
+        _tensor(_joined([part.slots for part in parts]), device),
+        None if real.all() else _tensor(real, device),
+        spans,
+        None if rows is None else torch.tensor(rows, dtype=torch.int64, device=device),
+        None if targets is None else torch.tensor(targets, dtype=torch.int64, device=device),
+    )
+
+
+def _logits(
+    plan: Plan,
+    decoding: list[tuple[int, Segment]],
+    prefilling: list[tuple[int, Segment]],
+    begins: list[int],
+) -> tuple[list[int], list[int]]:
+    """Return the rows of the wanted logits and their places among those of all ranks."""
+    width = plan.width
+    steps = range(width)
+    rows = [local * width + step for local in range(len(decoding)) for step in steps]
+    targets = [number * width + step for number, _ in decoding for step in steps]
+    places = np.cumsum([0, *(segment.logits for segment in plan.prefilling)])
+    places += len(plan.decoding) * width
+    ends = begins[2:] if plan.rows else begins[1:]
+    for (number, segment), end in zip(prefilling, ends, strict=False):
+        if segment.logits:
+            rows.append(end - 1)
+            targets.append(int(places[number]))
+    return rows, targets
 
 
 def _uniform(segments: list[Segment], rows: int, width: int, page_size: int) -> _Part:
@@ -94,7 +125,7 @@ def _uniform(segments: list[Segment], rows: int, width: int, page_size: int) -> 
     tokens = np.zeros((rows, width), np.int64)
     sizes = np.zeros((rows, 1), np.int64)
     starts = np.zeros((rows, 1), np.int64)
-    most = max(len(segment.pages) // 4 for segment in segments)
+    most = max((len(segment.pages) // 4 for segment in segments), default=1)
     pages = np.zeros((rows, most), np.int64)
     for row, segment in enumerate(segments):
         size = len(segment.tokens)
@@ -118,9 +149,17 @@ def _uniform(segments: list[Segment], rows: int, width: int, page_size: int) -> 
     if rows * width > 1:
         seen = reach <= positions[:, :, None]
         mask = np.where(seen, np.float32(0), np.float32(-np.inf))[:, :, None, :]
-    return _Part(tokens.ravel(), positions.ravel(), slots.ravel(), keys.ravel(), mask)
+    return _Part(tokens.ravel(), positions.ravel(), slots.ravel(), real.ravel(), keys.ravel(), mask)
 
 
 def _span(begin: int, count: int, width: int, part: _Part, device: torch.device) -> Span:
     mask = None if part.mask is None else torch.from_numpy(part.mask).to(device)
-    return Span(begin, count, width, torch.from_numpy(part.keys).to(device), mask)
+    return Span(begin, count, width, _tensor(part.keys, device), mask)
+
+
+def _joined(pieces: list[Array]) -> Array:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def _tensor(array: Ints | Bools, device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(array).to(device)

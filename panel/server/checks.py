@@ -11,10 +11,13 @@ import torch
 from panel.server.config import ModelConfig, ModelError, model_folder, read_config
 from panel.server.exits import Exit
 from panel.server.faults import Fault, parse_fault
+from panel.server.location import Table, initial_location
+from panel.server.memory import Demand
 from panel.server.options import OptionError, Options
-from panel.server.parallel import check_split
+from panel.server.parallel import shard_of
 from panel.server.reporting import Events
 from panel.server.shared import Shared, make_shared
+from panel.server.split import check_split
 from panel.server.weights import SafetensorsSource
 
 
@@ -33,6 +36,7 @@ class Gang:
     options: Options
     folder: Path
     config: ModelConfig
+    location: Table
     device: str
     dtype: torch.dtype
     fault: Fault | None
@@ -47,8 +51,9 @@ def prepare(options: Options) -> Gang:
         folder = model_folder(options.model_path)
         config = read_config(folder)
         if options.load_format == "auto":
-            SafetensorsSource(folder)
-        check_split(config, options.tp_size, options.ep_size)
+            SafetensorsSource(folder, config.fp8_block)
+        check_split(config, options)
+        location = initial_location(config, options)
         fault = parse_fault(options.fault, options.tp_size) if options.fault else None
         device = _device(options)
         if options.speculative_ngram_min > options.speculative_ngram_max:
@@ -62,12 +67,13 @@ def prepare(options: Options) -> Gang:
         raise RefusedError(Exit.USAGE, str(error)) from None
     dtype = _dtype(options.dtype, device)
     try:
-        shared = make_shared(options, config)
+        demand = Demand(config, shard_of(options, 0), options, dtype.itemsize, device == "cuda")
+        shared = make_shared(demand)
         events = Events(options.events_file)
     except OSError as error:
         raise RefusedError(Exit.FAILED, f"{error.filename}: {error.strerror}") from None
     listener = _bind(options.host, options.port)
-    return Gang(options, folder, config, device, dtype, fault, shared, events, listener)
+    return Gang(options, folder, config, location, device, dtype, fault, shared, events, listener)
 
 
 def _device(options: Options) -> str:
@@ -78,11 +84,14 @@ def _device(options: Options) -> str:
     if device == "cuda" and gpus < options.tp_size:
         raise OptionError(f"tp-size {options.tp_size} needs as many GPUs; this node shows {gpus}")
     backends = {"cpu": ("auto", "shm", "gloo"), "cuda": ("auto", "nccl")}[device]
-    if options.allreduce_backend not in backends:
-        raise OptionError(
-            f"allreduce-backend {options.allreduce_backend} does not work on {device}; "
-            f"there: {', '.join(backends)}"
-        )
+    for flag, chosen in (
+        ("allreduce-backend", options.allreduce_backend),
+        ("moe-a2a-backend", options.moe_a2a_backend),
+    ):
+        if chosen not in ("none", *backends):
+            raise OptionError(
+                f"{flag} {chosen} does not work on {device}; there: {', '.join(backends)}"
+            )
     return device
 
 

@@ -20,11 +20,11 @@ from panel.server.distributed import listening_socket
 from panel.server.exits import Exit
 from panel.server.heartbeat import HeartbeatFile
 from panel.server.options import Options
-from panel.server.parallel import Shard
+from panel.server.parallel import shard_of
 from panel.server.phases import Phase
+from panel.server.place import Place
 from panel.server.rank import run_rank
 from panel.server.reporting import setup
-from panel.server.startup import Place
 
 log = logging.getLogger(__name__)
 
@@ -43,24 +43,14 @@ def fork_gang(
     """
     options = gang.options
     api_end, engine_end = socket.socketpair()
-    store = _store_socket(gang)
+    store = store_socket(gang)
 
     def rank_main(rank: int) -> int:
         api_end.close()
         gang.listener.close()
         if rank:
             engine_end.close()
-        place = Place(
-            options=options,
-            config=gang.config,
-            folder=gang.folder,
-            shard=Shard(rank, options.tp_size, options.ep_size),
-            device=torch.device(f"cuda:{rank}" if gang.device == "cuda" else "cpu"),
-            dtype=gang.dtype,
-            shared=gang.shared,
-            events=gang.events,
-            store=store,
-        )
+        place = place_of(gang, rank, store)
         return run_rank(place, os.getpid(), None if rank else engine_end, gang.fault)
 
     def frontend_main() -> int:
@@ -89,10 +79,26 @@ def fork_gang(
     return pids
 
 
-def _store_socket(gang: Gang) -> socket.socket | None:
+def place_of(gang: Gang, rank: int, store: socket.socket | None) -> Place:
+    """Return what `rank` is given."""
+    return Place(
+        options=gang.options,
+        config=gang.config,
+        folder=gang.folder,
+        shard=shard_of(gang.options, rank),
+        device=torch.device(f"cuda:{rank}" if gang.device == "cuda" else "cpu"),
+        dtype=gang.dtype,
+        shared=gang.shared,
+        events=gang.events,
+        location=gang.location,
+        store=store,
+    )
+
+
+def store_socket(gang: Gang) -> socket.socket | None:
     """Return a bound socket for the store of torch.distributed, where that is used."""
-    chosen = gang.options.allreduce_backend
-    if gang.options.tp_size == 1 or (gang.device == "cpu" and chosen != "gloo"):
+    chosen = (gang.options.allreduce_backend, gang.options.moe_a2a_backend)
+    if gang.options.tp_size == 1 or (gang.device == "cpu" and "gloo" not in chosen):
         return None
     return listening_socket(gang.options.tp_size)
 

@@ -12,12 +12,15 @@ import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from panel.server.phases import ORDER, Phase
 
-_RECORD = struct.Struct("<QQIIIIQ24x")
-RECORD_SIZE = _RECORD.size
-assert RECORD_SIZE == 64
+_BEAT = struct.Struct("<QQIIIIQ")
+_LEDGER = struct.Struct("<QQ")
+"""Meetings and waiting; they change between beats."""
+_LEDGER_AT = _BEAT.size
+RECORD_SIZE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +38,21 @@ class Beat:
     total: int
     detail: int
     """A number that goes with the progress: the batch size being captured, else 0."""
+    meetings: int = 0
+    """How many meetings with the other ranks it has come to."""
+    waiting: bool = False
+    """It has been waiting in the last one for more than a moment."""
 
     def age(self, now_ns: int | None = None) -> float:
         """Seconds since the beat (CLOCK_MONOTONIC is one clock for all processes of a host)."""
         return ((time.monotonic_ns() if now_ns is None else now_ns) - self.mono_ns) / 1e9
+
+
+class Ledger(NamedTuple):
+    """Numbers by rank that the ranks change in place, readable from outside the gang."""
+
+    meetings: memoryview
+    waiting: memoryview
 
 
 class HeartbeatFile:
@@ -60,7 +74,7 @@ class HeartbeatFile:
         self, rank: int, phase: Phase, step: int, done: int = 0, total: int = 0, detail: int = 0
     ) -> None:
         """Write the record of `rank` with the present time."""
-        _RECORD.pack_into(
+        _BEAT.pack_into(
             self._map,
             rank * RECORD_SIZE,
             time.monotonic_ns(),
@@ -74,15 +88,21 @@ class HeartbeatFile:
 
     def read(self, rank: int) -> Beat:
         """Return the record of `rank`."""
-        mono_ns, step, phase, pid, done, total, detail = _RECORD.unpack_from(
-            self._map, rank * RECORD_SIZE
-        )
+        place = rank * RECORD_SIZE
+        mono_ns, step, phase, pid, done, total, detail = _BEAT.unpack_from(self._map, place)
+        meetings, waiting = _LEDGER.unpack_from(self._map, place + _LEDGER_AT)
         known = ORDER[phase] if phase < len(ORDER) else Phase.STOPPED
-        return Beat(mono_ns, step, known, pid, done, total, detail)
+        return Beat(mono_ns, step, known, pid, done, total, detail, meetings, bool(waiting))
 
     def read_all(self) -> tuple[Beat, ...]:
         """Return all records, by rank."""
         return tuple(self.read(rank) for rank in range(self.world_size))
+
+    def ledger(self) -> Ledger:
+        """Return the ledger. As long as it is held the file cannot be closed."""
+        cells = memoryview(self._map).cast("Q")
+        first, step = _LEDGER_AT // 8, RECORD_SIZE // 8
+        return Ledger(cells[first::step], cells[first + 1 :: step])
 
     def close(self) -> None:
         """Unmap the file."""

@@ -9,21 +9,39 @@ import time
 from collections.abc import Callable
 from random import Random
 
+from msgspec import structs
+
+from panel.server.cache import Cache
 from panel.server.channel import Channel
 from panel.server.life import Life
-from panel.server.messages import Abort, Drain, Generate, Started, Step, Stopped, Tokens
+from panel.server.messages import (
+    Abort,
+    Drain,
+    Flush,
+    Flushed,
+    Generate,
+    Rebalance,
+    Started,
+    Step,
+    Stopped,
+    ToEngine,
+    Tokens,
+)
 from panel.server.meter import Meter
 from panel.server.options import Options
 from panel.server.pages import PageAllocator
 from panel.server.phases import Phase
+from panel.server.place import Place
 from panel.server.plan import Plan, Work, encode_plan
 from panel.server.roster import PeerLostError
 from panel.server.sampler import sample
-from panel.server.scheduler import Limits, Scheduler
+from panel.server.schedule import Limits
+from panel.server.scheduler import Scheduler
 from panel.server.sequence import Sequence
-from panel.server.shared import draft_tokens, max_context
+from panel.server.sizes import draft_tokens, max_context
 from panel.server.speculative import NgramIndex
-from panel.server.startup import Place, Ready
+from panel.server.startup import Ready
+from panel.server.trace import trace
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +71,7 @@ class _Leader:
     ) -> None:
         options = place.options
         self._options = options
+        self._shared = place.shared
         self._roster = place.shared.roster
         self._rendezvous = place.shared.rendezvous
         self._runner = ready.runner
@@ -60,7 +79,14 @@ class _Leader:
         self._life = life
         self._channel = channel
         self._stop_asked = stop_asked
-        pages = PageAllocator(ready.pages, options.page_size)
+        self._caches = [
+            Cache(
+                PageAllocator(ready.pages, options.page_size),
+                share=not options.disable_prefix_cache,
+                owner=owner,
+            )
+            for owner in range(options.tp_size if options.dp_attention else 1)
+        ]
         limits = Limits(
             vocab_size=place.config.vocab_size,
             max_context=max_context(options, place.config),
@@ -69,8 +95,11 @@ class _Leader:
             buckets=ready.buckets,
             draft_tokens=draft_tokens(options),
         )
-        self._scheduler = Scheduler(limits, pages, sequence_maker(options))
-        self._meter = Meter(self._scheduler, pages, options.decode_log_interval)
+        self._scheduler = Scheduler(limits, self._caches, sequence_maker(options))
+        self._meter = Meter(
+            self._scheduler, self._caches, self._runner, options.decode_log_interval
+        )
+        self._news: list[Tokens] = []
         self._drain_until: float | None = None
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
@@ -94,9 +123,14 @@ class _Leader:
             self._step()
             if (stats := self._meter.report()) is not None:
                 self._channel.send(stats)
-        self._tell(self._scheduler.abort(None))
+        self._news += self._scheduler.abort(None)
+        self._tell()
         self._channel.send(Stopped("asked to stop"))
         self._rendezvous.release(encode_plan(Plan(Work.STOP, draining=True)))
+        if problems := self._scheduler.audit():
+            log.error("KV cache: %s", "; ".join(problems))
+        else:
+            log.info("KV cache: every page is accounted for")
 
     def _drained(self) -> bool:
         if self._drain_until is None and self._stop_asked():
@@ -112,51 +146,87 @@ class _Leader:
 
     def _listen(self) -> None:
         """Take in what the front end says; without work, wait for it up to an idle tick."""
+        idle = self._scheduler.idle
+        if idle:
+            self._tell()
         wanted = select.POLLIN | (select.POLLOUT if self._channel.pending else 0)
         self._poll.modify(self._channel.fileno(), wanted)
-        if self._poll.poll(IDLE_SECONDS * 1e3 if self._scheduler.idle else 0):
+        if self._poll.poll(IDLE_SECONDS * 1e3 if idle else 0):
             self._roster.check(0.0)
             for message in self._channel.receive():
                 self._take(message)
         self._channel.flush()
 
-    def _take(self, message: Generate | Abort | Drain) -> None:
+    def _take(self, message: ToEngine) -> None:
         match message:
             case Generate() if self._drain_until is not None:
-                self._tell([Tokens(message.rid, [], finish="error", error="the engine stops")])
+                stops = Tokens(message.rid, [], finish="error", error="the engine stops")
+                self._news.append(stops)
             case Generate():
                 refused = self._scheduler.add(message)
                 if refused is not None:
                     log.info("request %s refused: %s", refused.rid, refused.error)
-                    self._tell([refused])
+                    self._news.append(refused)
             case Abort(rid):
-                self._tell(self._scheduler.abort(rid))
+                self._news += self._scheduler.abort(rid)
             case Drain(seconds):
                 if self._drain_until is None:
                     self._drain(seconds)
+            case Flush():
+                tokens = sum(cache.flush() for cache in self._caches)
+                log.info("prefix cache flushed: %d tokens", tokens)
+                self._channel.send(Flushed(tokens))
+            case Rebalance():
+                self._rebalance()
+
+    def _rebalance(self) -> None:
+        """Let all ranks move their experts between two steps of the model."""
+        self._rendezvous.release(encode_plan(Plan(Work.REBALANCE)))
+        self._life.tick()
+        self._runner(Plan(Work.REBALANCE))
+        self._rendezvous.gather(self._roster)
+        if self._runner.rebalanced is not None:
+            self._channel.send(self._runner.rebalanced)
 
     def _step(self) -> None:
-        begun = time.perf_counter()
+        """Run one step; the news of the one before goes out while the followers have begun."""
         scheduled = self._scheduler.next(draining=self._drain_until is not None)
         plan = scheduled.plan
+        begun = time.perf_counter()
         self._rendezvous.release(encode_plan(plan))
+        self._tell()
         self._life.tick()
         if plan.work is Work.IDLE:
             self._rendezvous.gather(self._roster)
             return
         self._runner(plan)
         self._rendezvous.gather(self._roster)
-        width = plan.width if plan.work is Work.DECODE else 1
-        news = self._scheduler.commit(scheduled, sample(self._logits, scheduled.sampled, width))
+        choices = sample(self._logits, scheduled.sampled, plan.logit_begins)
+        seconds = time.perf_counter() - begun
+        self._meter.count(plan, seconds)
+        if plan.work is Work.DECODE:
+            self._scheduler.drafter.pace.learn(plan.rows, plan.width, seconds)
+        if any(choice.error is not None for choice in choices):
+            self._trace(plan)
+        news = self._scheduler.commit(scheduled, choices)
         for item in news:
             if item.error is not None:
                 log.error("step %d: request %s: %s", self._life.step, item.rid, item.error)
-        self._tell(news)
-        self._meter.count(time.perf_counter() - begun, decode=plan.work is Work.DECODE)
+        self._news += news
 
-    def _tell(self, news: list[Tokens]) -> None:
-        if news:
-            self._channel.send(Step(news))
+    def _trace(self, plan: Plan) -> None:
+        """Find out which rank the bad logits come from."""
+        plan = structs.replace(plan, traced=True)
+        self._rendezvous.release(encode_plan(plan))
+        self._life.tick()
+        words = trace(self._runner, plan, self._shared)
+        self._rendezvous.gather(self._roster)
+        log.error("step %d: the model's logits are NaN or infinite: %s", self._life.step, words)
+
+    def _tell(self) -> None:
+        if self._news:
+            self._channel.send(Step(self._news))
+            self._news = []
 
 
 def sequence_maker(options: Options) -> Callable[[Generate, int], Sequence]:

@@ -109,10 +109,14 @@ class Votes:
         self._cells = memory.cast("q")
         self._barrier = barrier
 
-    def least(self, value: int, roster: Roster) -> int:
-        """Return the least of the values that the ranks call this with."""
+    def all(self, value: int, roster: Roster) -> list[int]:
+        """Return the values that the ranks call this with, by rank."""
         self._cells[roster.rank] = value
         self._barrier.wait(roster)
-        least = min(self._cells)
+        values = self._cells.tolist()
         self._barrier.wait(roster)
-        return least
+        return values
+
+    def least(self, value: int, roster: Roster) -> int:
+        """Return the least of the values that the ranks call this with."""
+        return min(self.all(value, roster))

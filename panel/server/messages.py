@@ -35,6 +35,10 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     """None: none; n: the chosen token's and those of the n most probable tokens."""
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    """Logits of tokens in prompt or answer are divided by it where positive, else multiplied."""
+    priority: int = 0
+    """The highest goes first."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
@@ -47,6 +51,10 @@ class Drain(msgspec.Struct, frozen=True, tag="drain"):
     """Take no new sequences, finish those that run for at most `seconds`, then stop."""
 
     seconds: float
+
+
+class Flush(msgspec.Struct, frozen=True, tag="flush"):
+    """Forget the cached prompts that no sequence uses; answered by `Flushed`."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
@@ -67,6 +75,7 @@ class Tokens(msgspec.Struct, frozen=True):
     error: str | None = None
     """With finish `error`: why, for the client."""
     cached_tokens: int = 0
+    """With the first tokens: how many of the prompt were in the cache."""
     queued: float | None = None
     """With the first tokens of a sequence: seconds it waited for room in the batch."""
 
@@ -78,7 +87,7 @@ class Step(msgspec.Struct, frozen=True, tag="step"):
 
 
 class Stats(msgspec.Struct, frozen=True, tag="stats"):
-    """Counters since start and gauges of now; sent at most ten times a second."""
+    """Counters since start and gauges of now; sent ten times a second and at the last end."""
 
     running: int
     waiting: int
@@ -89,6 +98,14 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     prompt_tokens: int
     generated_tokens: int
     preemptions: int
+    kv_cached: int = 0
+    """Tokens of KV cache that no sequence uses but a later one may."""
+    cached_tokens: int = 0
+    """Prompt tokens that were in the cache."""
+    prefill_steps: int = 0
+    """Steps that computed a prompt or a part of one."""
+    decode_steps: list[tuple[int, int]] = []
+    """(batch size after padding, steps of it), ascending."""
     spec_drafts: int = 0
     """Verify passes that had a draft."""
     spec_draft_tokens: int = 0
@@ -96,6 +113,20 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     spec_accepted_per_position: list[int] = []
     step_ms: float = 0.0
     """Median wall time of the last decode steps."""
+    rebalances: int = 0
+    """How often experts were given new places."""
+    expert_balancedness: float | None = None
+    """Mean over maximum of the ranks' load since then, mean of the layers; None if not known."""
+
+
+class RankMemory(msgspec.Struct, frozen=True):
+    """What the memory of one rank goes to: bytes by category, in the order of allocation."""
+
+    predicted: dict[str, int]
+    """From the flags and the model's shape alone, where that can be."""
+    measured: dict[str, int]
+    weights_read: int
+    """Bytes of the checkpoint that the rank read."""
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -106,8 +137,8 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     buckets: list[int]
     phases: dict[str, float]
     """Seconds spent in each phase of rank 0's start."""
-    memory: dict[str, int]
-    """Bytes of each rank by category: weights, workspace, kv_cache, graphs."""
+    memory: list[RankMemory]
+    """By rank."""
     collectives: list[tuple[int, str, float]]
     """(message bytes, path, microseconds) as measured at start."""
 
@@ -118,8 +149,31 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
     reason: str
 
 
-ToEngine = Generate | Abort | Drain
-FromEngine = Step | Stats | Started | Stopped
+class Flushed(msgspec.Struct, frozen=True, tag="flushed"):
+    """The answer to `Flush`."""
+
+    tokens: int
+    """Tokens of KV cache that were forgotten."""
+
+
+class Rebalance(msgspec.Struct, frozen=True, tag="rebalance"):
+    """Put the experts where their load asks for them; answered by `Rebalanced`."""
+
+
+class Rebalanced(msgspec.Struct, frozen=True, tag="rebalanced"):
+    """The answer to `Rebalance`. Balancedness is mean over maximum of the ranks' load."""
+
+    before: float | None
+    """With the load since the last time; None where there was none."""
+    after: float | None
+    """What that load would have been with the new places."""
+    moved: int
+    """Experts that changed their place, all layers together."""
+    seconds: float
+
+
+ToEngine = Generate | Abort | Drain | Flush | Rebalance
+FromEngine = Step | Stats | Started | Stopped | Flushed | Rebalanced
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import statistics
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
 
+from panel.server.cache import Cache
 from panel.server.messages import Stats
-from panel.server.pages import PageAllocator
+from panel.server.plan import Plan, Work
+from panel.server.runner import Runner
 from panel.server.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -22,48 +25,72 @@ _WINDOW = 64
 class Meter:
     """Watches the scheduler; writes a log line every `log_interval` decode steps."""
 
-    def __init__(self, scheduler: Scheduler, pages: PageAllocator, log_interval: int) -> None:
+    def __init__(
+        self, scheduler: Scheduler, caches: Sequence[Cache], runner: Runner, log_interval: int
+    ) -> None:
         self._scheduler = scheduler
-        self._pages = pages
+        self._caches = caches
+        self._runner = runner
         self._log_interval = log_interval
-        self._steps = 0
+        self._prefills = 0
+        self._decodes: Counter[int] = Counter()
         self._decode_ms: deque[float] = deque(maxlen=_WINDOW)
-        self._decodes = 0
         self._tokens_logged = 0
         self._logged_at = time.monotonic()
         self._reported_at = 0.0
+        self._reported_steps = 0
 
-    def count(self, seconds: float, *, decode: bool) -> None:
-        """Take in the duration of one step of the model."""
-        self._steps += 1
-        if decode:
-            self._decode_ms.append(seconds * 1e3)
-            self._decodes += 1
-            if self._decodes % self._log_interval == 0:
-                self._log()
+    def count(self, plan: Plan, seconds: float) -> None:
+        """Take in one step of the model."""
+        if plan.work is not Work.DECODE:
+            self._prefills += 1
+            return
+        self._decode_ms.append(seconds * 1e3)
+        self._decodes[plan.rows] += 1
+        if self._decodes.total() % self._log_interval == 0:
+            self._log()
 
     def report(self) -> Stats | None:
-        """Return the state of things, or None where the last report is too fresh."""
+        """Return the state of things, or None where the last report is fresh enough.
+
+        The end of the last sequence is reported at once: after it nothing happens for a while.
+        """
         now = time.monotonic()
-        if now - self._reported_at < STATS_SECONDS:
+        ended = self._scheduler.idle and self._steps != self._reported_steps
+        if now - self._reported_at < STATS_SECONDS and not ended:
             return None
         self._reported_at = now
-        counters = self._scheduler.counters
+        self._reported_steps = self._steps
+        counters, drafter = self._scheduler.counters, self._scheduler.drafter
         return Stats(
             running=len(self._scheduler.running),
             waiting=len(self._scheduler.waiting),
-            kv_used=self._pages.used_tokens,
-            kv_total=self._pages.count * self._pages.page_size,
+            kv_used=sum(cache.used_tokens for cache in self._caches),
+            kv_cached=sum(cache.idle_tokens for cache in self._caches),
+            kv_total=self._kv_total,
             steps=self._steps,
+            prefill_steps=self._prefills,
+            decode_steps=sorted(self._decodes.items()),
             prompt_tokens=counters.prompt_tokens,
+            cached_tokens=counters.cached_tokens,
             generated_tokens=counters.generated_tokens,
             preemptions=counters.preemptions,
-            spec_drafts=counters.drafts,
-            spec_draft_tokens=counters.draft_tokens,
-            spec_accepted_tokens=counters.accepted_tokens,
-            spec_accepted_per_position=counters.accepted_per_position,
+            spec_drafts=drafter.drafts,
+            spec_draft_tokens=drafter.drafted,
+            spec_accepted_tokens=drafter.accepted,
+            spec_accepted_per_position=drafter.accepted_per_position,
             step_ms=self._step_ms,
+            rebalances=self._runner.rebalances,
+            expert_balancedness=self._runner.balancedness,
         )
+
+    @property
+    def _steps(self) -> int:
+        return self._prefills + self._decodes.total()
+
+    @property
+    def _kv_total(self) -> int:
+        return sum(cache.capacity for cache in self._caches)
 
     @property
     def _step_ms(self) -> float:
@@ -76,8 +103,8 @@ class Meter:
             "decode: running %d, waiting %d, KV %d of %d tokens, %.1f tok/s, step %.1f ms",
             len(self._scheduler.running),
             len(self._scheduler.waiting),
-            self._pages.used_tokens,
-            self._pages.count * self._pages.page_size,
+            sum(cache.used_tokens for cache in self._caches),
+            self._kv_total,
             (generated - self._tokens_logged) / (now - self._logged_at),
             self._step_ms,
         )

@@ -30,7 +30,7 @@ class Model:
     embedding: torch.Tensor
     """[vocabulary, hidden], whole on every rank."""
     rotation: torch.Tensor
-    """Unit complex numbers, [positions, rope / 2]."""
+    """Complex numbers, [positions, rope / 2]."""
     layers: Sequence[Layer]
     norm: RMSNorm
     head: torch.Tensor
@@ -41,7 +41,7 @@ class Model:
     ) -> torch.Tensor:
         """Return logits [wanted rows, this rank's part of the vocabulary].
 
-        `cache` has shape [layers, slots, latent + rope] and is written to. `poisoned` makes the
+        `cache` has shape [layers, slots, entry] and is written to. `poisoned` makes the
         hidden state NaN, for drills.
         """
         hidden = embedding(batch.tokens, self.embedding)
@@ -53,7 +53,7 @@ class Model:
             part = reduction.part(rows)
             layer.attention(hidden, rotation, batch, layer_cache, part)
             reduction.add_sum_(hidden)
-            layer.feed_forward(hidden, reduction.part(rows))
+            layer.feed_forward(hidden, reduction.part(rows), batch)
             reduction.add_sum_(hidden)
         if batch.logit_rows is not None:
             hidden = hidden[batch.logit_rows]

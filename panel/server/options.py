@@ -49,6 +49,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("api-key", "str", None, "Bearer token that clients must send", "api"),
     Option("tp-size", "int", 8, "Ranks that share each layer", "parallel", minimum=1, maximum=64, common=True),
     Option("ep-size", "int", 1, "Ranks that share the experts; 1 splits each expert over all ranks", "parallel", minimum=1, maximum=64, toggle="ep", common=True),
+    Option("moe-a2a-backend", "choice", "none", "Path by which tokens go to their experts; none: tokens are on every rank", "parallel", ("none", "auto", "shm", "gloo", "nccl"), toggle="ep"),
+    Option("dp-attention", "switch", False, "Each rank owns whole requests and their KV cache; needs an all-to-all", "parallel", toggle="ep"),
+    Option("shared-experts-tp", "choice", "auto", "Shared experts split over all ranks or whole on each; auto splits them unless dp-attention", "parallel", ("auto", "sharded", "replicated"), toggle="ep"),
+    Option("ep-num-redundant-experts", "int", 0, "Slots for second copies of hot experts, over all ranks", "parallel", minimum=0, maximum=4096, toggle="ep"),
+    Option("init-expert-location", "str", "trivial", "trivial, or a JSON or PT file with the expert of each slot", "parallel", toggle="ep"),
+    Option("eplb-interval", "int", 0, "Model steps between two rebalances of the experts; 0: on demand alone", "parallel", minimum=0, toggle="ep"),
+    Option("eplb-domains", "int", 1, "Groups of ranks, such as sockets, that groups of experts are kept in", "parallel", minimum=1, maximum=64, toggle="ep"),
     Option("allreduce-backend", "choice", "auto", "Path of the collectives; auto measures at start", "parallel", ("auto", "shm", "gloo", "nccl")),
     Option("speculative-algorithm", "choice", "off", "Draft tokens and verify them in one step", "speculation", ("off", "ngram"), toggle="spec", common=True),
     Option("speculative-num-draft-tokens", "int", 4, "Most tokens drafted for one verify step", "speculation", minimum=1, maximum=16, toggle="spec"),
@@ -62,6 +69,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("page-size", "int", 16, "Tokens of a page of KV cache", "memory", minimum=1, maximum=256),
     Option("max-running-requests", "int", 16, "Sequences in one step at most", "scheduler", minimum=1, maximum=4096, common=True),
     Option("chunked-prefill-size", "int", 512, "Prompt tokens in one step at most", "scheduler", minimum=16, maximum=131072, common=True),
+    Option("max-queued-requests", "int", 1024, "Sequences that wait at most; more are refused with 503", "scheduler", minimum=0),
+    Option("disable-prefix-cache", "switch", False, "Compute every prompt whole, also where it begins like one before", "scheduler"),
+    Option("max-body-bytes", "int", 4194304, "Largest body of a request; a larger one is refused with 413", "api", minimum=1024),
     Option("stream-interval", "int", 1, "Tokens between two pieces of a stream", "api", minimum=1),
     Option("peer-timeout", "float", 300.0, "Seconds a rank waits for the others before it gives up", "failure", minimum=1),
     Option("drain-seconds", "float", 5.0, "Seconds that running requests get at a stop", "failure", minimum=0),
@@ -91,6 +101,13 @@ class Options:
     api_key: str | None
     tp_size: int
     ep_size: int
+    moe_a2a_backend: str
+    dp_attention: bool
+    shared_experts_tp: str
+    ep_num_redundant_experts: int
+    init_expert_location: str
+    eplb_interval: int
+    eplb_domains: int
     allreduce_backend: str
     speculative_algorithm: str
     speculative_num_draft_tokens: int
@@ -104,6 +121,9 @@ class Options:
     page_size: int
     max_running_requests: int
     chunked_prefill_size: int
+    max_queued_requests: int
+    disable_prefix_cache: bool
+    max_body_bytes: int
     stream_interval: int
     peer_timeout: float
     drain_seconds: float

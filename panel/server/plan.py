@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 import msgspec
@@ -15,6 +16,10 @@ class Work(IntEnum):
     PREFILL = 1
     DECODE = 2
     STOP = 3
+    MIXED = 4
+    """Some sequences decode, the others prefill."""
+    REBALANCE = 5
+    """No tokens: put the experts where their load asks for them."""
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):
@@ -27,6 +32,8 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
     """The sequence's pages as native 32-bit integers, up to the last token of this step."""
     logits: bool = True
     """Prefill: whether the last token's logits are wanted. Decode: always all tokens'."""
+    owner: int = 0
+    """Under data-parallel attention the rank that computes the segment and caches it."""
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
@@ -34,18 +41,42 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
 
     work: Work
     segments: list[Segment] = []
+    """Those that decode come first."""
     rows: int = 0
-    """Decode: sequences after padding to a bucket."""
+    """Decoding sequences after padding to a bucket; under data-parallel attention of each rank."""
     width: int = 1
-    """Decode: tokens of each sequence after padding."""
+    """Tokens of each decoding sequence after padding."""
     draining: bool = False
+    decodes: int = 0
+    """Mixed: how many of the segments decode."""
+    traced: bool = False
+    """A step that is run again to find out which rank's part of it is not finite."""
 
     @property
-    def logit_rows(self) -> int:
-        """Rows of logits that the step computes."""
+    def decoding(self) -> Sequence[Segment]:
+        """The segments that decode, `width` tokens each after padding."""
+        return self.segments[: self._decodes]
+
+    @property
+    def prefilling(self) -> Sequence[Segment]:
+        """The segments that prefill."""
+        return self.segments[self._decodes :]
+
+    @property
+    def logit_begins(self) -> list[int]:
+        """For each segment with logits, in order: the row of its first.
+
+        A decoding segment has `width` rows, a prefilling one a single row.
+        """
+        decoded = self._decodes * self.width
+        wanted = sum(segment.logits for segment in self.prefilling)
+        return [*range(0, decoded, self.width), *range(decoded, decoded + wanted)]
+
+    @property
+    def _decodes(self) -> int:
         if self.work is Work.DECODE:
-            return self.rows * self.width
-        return sum(segment.logits for segment in self.segments)
+            return len(self.segments)
+        return self.decodes
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -19,10 +19,12 @@ from panel.server.faults import Fault
 from panel.server.leader import lead
 from panel.server.life import Life
 from panel.server.phases import Phase
+from panel.server.place import Place
 from panel.server.plan import Work, decode_plan
 from panel.server.reporting import rank_tag, setup
 from panel.server.roster import PeerLostError
-from panel.server.startup import Place, Ready, start
+from panel.server.startup import Ready, start
+from panel.server.trace import trace
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +66,8 @@ def run_rank(place: Place, pid: int, connection: socket.socket | None, fault: Fa
     tag = rank_tag(shard.rank, shard.tp_size, shard.ep_size)
     setup(tag, options.log_level, phase_of=lambda: life.phase)
     faulthandler.enable()
+    # Stacks into the log where nobody may trace this process, also while C code holds the GIL.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
     stop = StopRequest(life, options.drain_seconds + _STOP_PLAN_SECONDS)
     shared.roster.join(shard.rank, pid, step_of=lambda: life.step, interrupted=stop.check)
@@ -97,5 +101,7 @@ def _follow(place: Place, ready: Ready, life: Life) -> None:
         if plan.work is Work.STOP:
             return
         life.tick()
-        if plan.work is not Work.IDLE:
+        if plan.traced:
+            trace(ready.runner, plan, shared)
+        elif plan.work is not Work.IDLE:
             ready.runner(plan)

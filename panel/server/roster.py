@@ -7,6 +7,8 @@ import select
 import time
 from collections.abc import Callable
 
+from panel.server.heartbeat import Ledger
+
 SLICE_SECONDS = 0.2
 """Longest sleep inside a wait: the time in which the death of a peer is noticed."""
 
@@ -18,15 +20,16 @@ class PeerLostError(Exception):
 class Roster:
     """Who the ranks are and whether they live.
 
-    Shared: the process ids, for each rank how many meetings it has come to, and who was found
-    missing first; those who leave because of that are not blamed in turn.
+    Shared: the process ids, and who was found missing first; those who leave because of that are
+    not blamed in turn. How many meetings each rank has come to, and whether it waits, is in the
+    ledger.
     """
 
-    def __init__(self, memory: memoryview, world_size: int, timeout: float) -> None:
+    def __init__(self, memory: memoryview, world_size: int, timeout: float, ledger: Ledger) -> None:
         cells = memory.cast("q")
         self._pids = cells[:world_size]
-        self._meetings = cells[world_size : 2 * world_size]
-        self._blamed = cells[2 * world_size :]
+        self._blamed = cells[world_size:]
+        self._meetings, self._waiting = ledger
         self._timeout = timeout
         self._pidfds: dict[int, int] = {}
         self._step_of: Callable[[], int] = lambda: 0
@@ -36,7 +39,7 @@ class Roster:
     @staticmethod
     def size(world_size: int) -> int:
         """Bytes of the shared part."""
-        return 8 * (2 * world_size + 1)
+        return 8 * (world_size + 1)
 
     def join(
         self, rank: int, pid: int, *, step_of: Callable[[], int], interrupted: Callable[[], None]
@@ -83,9 +86,11 @@ class Roster:
         if acquire(True, SLICE_SECONDS):
             return
         begun = time.monotonic() - SLICE_SECONDS
+        self._waiting[self.rank] = 1
         while True:
             self.check(time.monotonic() - begun)
             if acquire(True, SLICE_SECONDS):
+                self._waiting[self.rank] = 0
                 return
 
     def _lost(self, rank: int, what: str) -> PeerLostError:

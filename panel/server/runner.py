@@ -8,30 +8,76 @@ import torch
 
 from panel.server.batch import build_batch
 from panel.server.life import Life
+from panel.server.messages import Rebalanced
 from panel.server.model import Model
 from panel.server.plan import Plan, Segment, Work
+from panel.server.rebalance import Rebalancer
 from panel.server.reduction import Reduction
 
+_PUBLISH_STEPS = 64
+"""Steps after which the other ranks see what this one counted."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Runner:
     """Runs plans on this rank's shard."""
 
     model: Model
     cache: torch.Tensor
-    """[layers, slots, latent + rope]"""
+    """[layers, slots, entry]"""
     reduction: Reduction
     logits: torch.Tensor
-    """Shared by all ranks, on the host: [most rows, vocabulary]; each writes its own columns."""
+    """Shared by all ranks, on the host: [most rows, vocabulary]; each writes its own columns, or
+    its own rows under data-parallel attention."""
     columns: slice
     page_size: int
+    owner: int | None
+    """This rank, where it computes its own segments alone."""
+    rebalancer: Rebalancer | None
+    """None where experts have no places of their own."""
+    interval: int
+    """Steps between two rebalances; 0: only when a plan says so."""
     life: Life
+    steps: int = 0
+    rebalances: int = 0
+    rebalanced: Rebalanced | None = None
+    """The last one."""
 
     def __call__(self, plan: Plan) -> None:
-        """Run a prefill or decode plan; its logits are in the first rows of `logits` after it."""
-        batch = build_batch(plan, self.page_size, self.cache.device)
+        """Run a plan with tokens or a rebalance.
+
+        The logits of the former are in `logits` after it, as `Plan.logit_begins` says.
+        """
+        if plan.work is Work.REBALANCE:
+            self._rebalance()
+            return
+        batch = build_batch(plan, self.page_size, self.cache.device, self.owner)
         result = self.model(batch, self.cache, self.reduction, poisoned=self.life.poisoned)
-        self.logits[: result.shape[0], self.columns].copy_(result)
+        if batch.logit_targets is None:
+            self.logits[: result.shape[0], self.columns].copy_(result)
+        else:
+            self.logits[batch.logit_targets.cpu(), self.columns] = result.float().cpu()
+        self.steps += 1
+        if self.interval and self.steps % self.interval == 0:
+            self._rebalance()
+        elif self.rebalancer is not None and self.steps % _PUBLISH_STEPS == 0:
+            self.rebalancer.publish()
+
+    def begin(self) -> None:
+        """Forget the steps so far, which were dry runs."""
+        self.steps = 0
+        if self.rebalancer is not None:
+            self.rebalancer.forget()
+
+    @property
+    def balancedness(self) -> float | None:
+        """How evenly the experts' load since the last rebalance is spread; None if not known."""
+        return None if self.rebalancer is None else self.rebalancer.balancedness()
+
+    def _rebalance(self) -> None:
+        if self.rebalancer is not None:
+            self.rebalanced = self.rebalancer()
+            self.rebalances += 1
 
 
 def blank_decode(rows: int, width: int) -> Plan:

@@ -11,23 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from panel.server.messages import Generate, TokenLogprob
-from panel.server.scheduler import Choice
+from panel.server.schedule import Choice
 from panel.server.sequence import Sequence
 
 Floats = npt.NDArray[np.floating[Any]]
 
 
-def sample(logits: Floats, sequences: Sequences[Sequence], width: int) -> list[Choice]:
+def sample(logits: Floats, sequences: Sequences[Sequence], begins: Sequences[int]) -> list[Choice]:
     """Return a choice for each sequence.
 
-    `logits` has shape [rows, vocabulary]; sequence i owns the rows from `i * width` on, one for its
-    last token and one for each token of its draft. A draft token is accepted so that the result has
-    the distribution of sampling without drafts; the first one refused is replaced, and where all
-    are accepted one more token is sampled.
+    `logits` has shape [rows, vocabulary]; a sequence owns the rows from its begin on, one for its
+    last token and one for each token of its draft. Sampling uses up one random number a token: the
+    text is the same with drafts and without, and they cost nothing of its distribution. A draft
+    is followed as far as it says what is sampled anyway.
     """
     choices = []
-    for number, sequence in enumerate(sequences):
-        begin = number * width
+    for sequence, begin in zip(sequences, begins, strict=True):
         rows = logits[begin : begin + len(sequence.draft) + 1]
         best = rows.argmax(axis=1)
         # A NaN counts as the maximum.
@@ -41,12 +40,7 @@ def sample(logits: Floats, sequences: Sequences[Sequence], width: int) -> list[C
 
 
 def _plain_greedy(request: Generate) -> bool:
-    return (
-        request.temperature == 0
-        and request.logprobs is None
-        and not request.frequency_penalty
-        and not request.presence_penalty
-    )
+    return request.temperature == 0 and request.logprobs is None and not _penalised(request)
 
 
 def _follow(draft: list[int], best: list[int]) -> list[int]:
@@ -57,43 +51,53 @@ def _follow(draft: list[int], best: list[int]) -> list[int]:
     return best
 
 
+def _penalised(request: Generate) -> bool:
+    return bool(
+        request.frequency_penalty or request.presence_penalty or request.repetition_penalty != 1
+    )
+
+
 def _choose(rows: Floats, sequence: Sequence) -> Choice:
     request = sequence.request
-    penalised = bool(request.frequency_penalty or request.presence_penalty)
-    counts = Counter(sequence.answer) if penalised else Counter[int]()
+    text = list(sequence.tokens) if _penalised(request) else None
     tokens: list[int] = []
     for row, guess in zip(rows, [*sequence.draft, None], strict=True):
-        token = _pick(_penalise(row, request, counts), request, guess, sequence.random)
+        if text is not None:
+            row = _penalise(row, request, text)
+        token = _pick(row, request, sequence.random)
         tokens.append(token)
         if token != guess:
             break
-        if penalised:
-            counts[token] += 1
+        if text is not None:
+            text.append(token)
     if request.logprobs is None:
         return Choice(tokens)
     pairs = zip(rows, tokens, strict=False)
     return Choice(tokens, [_report(row, token, request.logprobs) for row, token in pairs])
 
 
-def _penalise(row: Floats, request: Generate, counts: Counter[int]) -> Floats:
-    if not counts:
-        return row
+def _penalise(row: Floats, request: Generate, text: list[int]) -> Floats:
+    """Return the logits after `text`, the prompt and the answer so far.
+
+    Repetition counts in both, as in transformers; frequency and presence count in the answer.
+    """
     row = row.copy()
-    times = np.fromiter(counts.values(), row.dtype)
-    row[list(counts)] -= request.frequency_penalty * times + request.presence_penalty
+    if request.repetition_penalty != 1:
+        seen = list(set(text))
+        old = row[seen]
+        penalty = request.repetition_penalty
+        row[seen] = np.where(old > 0, old / penalty, old * penalty)
+    if request.frequency_penalty or request.presence_penalty:
+        counts = Counter(text[len(request.tokens) :])
+        times = np.fromiter(counts.values(), row.dtype)
+        row[list(counts)] -= request.frequency_penalty * times + request.presence_penalty
     return row
 
 
-def _pick(row: Floats, request: Generate, guess: int | None, numbers: random.Random) -> int:
-    """Return one token; `guess` is returned with exactly its own probability."""
+def _pick(row: Floats, request: Generate, numbers: random.Random) -> int:
     if request.temperature == 0:
         return int(row.argmax())
-    chances = probabilities(row, request)
-    if guess is not None:
-        if numbers.random() < chances[guess]:
-            return guess
-        chances[guess] = 0
-    sums = chances.cumsum()
+    sums = _weights(row, request).cumsum(dtype=np.float64)
     # The last sum itself is out of reach, and tokens without a chance lie between equal sums.
     return int(sums.searchsorted(numbers.random() * sums[-1], side="right"))
 
@@ -104,20 +108,27 @@ def probabilities(row: Floats, request: Generate) -> npt.NDArray[np.float64]:
     Temperature comes first, then top-k, top-p and min-p, each on what the one before has left.
     Tokens as probable as the last one kept are kept too.
     """
-    scaled = row / max(request.temperature, 1e-5)
-    chances: npt.NDArray[np.float64] = np.exp(scaled - scaled.max()).astype(np.float64)
-    if 0 < request.top_k < len(chances):
-        least = np.partition(chances, -request.top_k)[-request.top_k]
-        chances[chances < least] = 0
-    if request.top_p < 1:
-        ordered = np.sort(chances)[::-1]
-        sums = ordered.cumsum()
-        last = sums.searchsorted(request.top_p * sums[-1])
-        chances[chances < ordered[min(last, len(ordered) - 1)]] = 0
-    if request.min_p > 0:
-        chances[chances < request.min_p * chances.max()] = 0
+    chances = _weights(row, request).astype(np.float64)
     chances /= chances.sum()
     return chances
+
+
+def _weights(row: Floats, request: Generate) -> Floats:
+    """Return numbers in proportion to the probabilities, at most 1."""
+    weights: Floats = row - row.max()
+    weights /= max(request.temperature, 1e-5)
+    np.exp(weights, out=weights)
+    if 0 < request.top_k < len(weights):
+        least = np.partition(weights, -request.top_k)[-request.top_k]
+        weights[weights < least] = 0
+    if request.top_p < 1:
+        ordered = np.sort(weights)[::-1]
+        sums = ordered.cumsum(dtype=np.float64)
+        last = sums.searchsorted(request.top_p * sums[-1])
+        weights[weights < ordered[min(last, len(ordered) - 1)]] = 0
+    if request.min_p > 0:
+        weights[weights < request.min_p] = 0
+    return weights
 
 
 def _report(row: Floats, token: int, count: int) -> TokenLogprob:

@@ -2,91 +2,60 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import itertools
+import time
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Sequences
+from operator import attrgetter
 
+from panel.server.cache import Cache
+from panel.server.drafting import Drafter
 from panel.server.graphs import padded
-from panel.server.messages import Finish, Generate, TokenLogprob, Tokens
-from panel.server.pages import PageAllocator
+from panel.server.messages import Finish, Generate, Tokens
 from panel.server.plan import Plan, Segment, Work
+from panel.server.schedule import Choice, Counters, Limits, Scheduled
 from panel.server.sequence import Sequence
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The bounds of a schedule."""
-
-    vocab_size: int
-    max_context: int
-    max_running: int
-    chunk: int
-    """Prompt tokens in one step at most."""
-    buckets: tuple[int, ...]
-    draft_tokens: int
-    """Most guessed tokens of a sequence; 0 without speculation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What was sampled for one sequence in one step."""
-
-    tokens: list[int]
-    logprobs: list[TokenLogprob] | None = None
-    error: str | None = None
-
-
-@dataclass(slots=True)
-class Counters:
-    """Sums since start."""
-
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-    preemptions: int = 0
-    drafts: int = 0
-    draft_tokens: int = 0
-    accepted_tokens: int = 0
-    accepted_per_position: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Scheduled:
-    """A step: the plan, and the sequences of its segments in the same order."""
-
-    plan: Plan
-    sequences: tuple[Sequence, ...] = ()
-
-    @property
-    def sampled(self) -> list[Sequence]:
-        """The sequences for which logits come back, in the order of their rows."""
-        pairs = zip(self.sequences, self.plan.segments, strict=True)
-        return [sequence for sequence, segment in pairs if segment.logits]
+_place = attrgetter("place")
 
 
 class Scheduler:
-    """Sequences that wait and run.
+    """Sequences that wait and run, each list in the order of their `place`.
 
-    Prefill and decode are steps of their own and take turns while both have work. A sequence is
-    admitted with the pages of its whole prompt; when decode finds no page, the youngest sequence
-    gives its pages back and starts over from its tokens.
+    A sequence that runs has pages for its prompt at least. Those with one pending token decode,
+    those with more prefill, all in the same step, in which prompts share what the decoding
+    sequences leave of its tokens. When one finds no page to go on, the last in order gives its
+    pages back and waits to start over from its tokens.
     """
 
     def __init__(
-        self, limits: Limits, pages: PageAllocator, make: Callable[[Generate, int], Sequence]
+        self,
+        limits: Limits,
+        caches: Sequences[Cache],
+        make: Callable[[Generate, int], Sequence],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`make` builds a sequence from a request and the most tokens it may come to."""
-        self.waiting: deque[Sequence] = deque()
+        """`make` builds a sequence from a request and the most tokens it may come to.
+
+        There is one cache, or under data-parallel attention one of each rank, all alike.
+        """
+        self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
-        self.counters = Counters(accepted_per_position=[0] * limits.draft_tokens)
+        self.counters = Counters()
+        self.drafter = Drafter(limits.draft_tokens)
         self._limits = limits
-        self._pages = pages
+        self._caches = caches
         self._make = make
-        self._prefilled_last = False
+        self._clock = clock
+        self._arrivals = itertools.count()
+        self._sequences: dict[str, Sequence] = {}
 
     @property
     def idle(self) -> bool:
         """True where nothing waits or runs."""
-        return not self.waiting and not self.running
+        return not self._sequences
 
     def add(self, request: Generate) -> Tokens | None:
         """Queue a request; return the news of its end where it cannot be served."""
@@ -94,43 +63,57 @@ class Scheduler:
         if reason is not None:
             return Tokens(request.rid, [], finish="error", error=reason)
         limit = len(request.tokens) + request.max_new_tokens
-        self.waiting.append(self._make(request, min(limit, self._most_tokens)))
-        self.counters.prompt_tokens += len(request.tokens)
+        sequence = self._make(request, min(limit, self._most_tokens))
+        sequence.arrival = next(self._arrivals)
+        sequence.arrived = self._clock()
+        self._sequences[request.rid] = sequence
+        insort(self.waiting, sequence, key=_place)
         return None
 
     def abort(self, rid: str | None) -> list[Tokens]:
         """End one sequence, or all where `rid` is None; return their last news."""
-        ended = [s for s in (*self.running, *self.waiting) if rid is None or s.rid == rid]
+        if rid is None:
+            ended = list(self._sequences.values())
+        else:
+            ended = [self._sequences[rid]] if rid in self._sequences else []
         for sequence in ended:
-            self._drop(sequence)
+            self._end(sequence)
         return [Tokens(sequence.rid, [], finish="abort") for sequence in ended]
 
     def next(self, *, draining: bool = False) -> Scheduled:
         """Return the next step; an idle one where nothing can be done."""
-        scheduled = None
-        if self.waiting and not (self._prefilled_last and self.running):
-            scheduled = self._prefill(draining)
-        self._prefilled_last = scheduled is not None
-        if scheduled is None and self.running:
-            scheduled = self._decode(draining)
-        return scheduled or Scheduled(Plan(Work.IDLE, draining=draining))
+        for sequence in tuple(self.running):
+            if sequence.pending == 1:
+                self._secure(sequence)
+        room = max(self._limits.chunk, self._limits.max_running)
+        chunks = self._chunks(room - sum(sequence.pending == 1 for sequence in self.running))
+        decoding = [sequence for sequence in self.running if sequence.pending == 1]
+        if chunks:
+            return self._mixed(decoding, chunks, draining)
+        if decoding:
+            return self._decode(decoding, draining)
+        return Scheduled(Plan(Work.IDLE, draining=draining))
 
     def commit(self, scheduled: Scheduled, choices: Iterable[Choice]) -> list[Tokens]:
         """Take in a step's result: one choice for each of `scheduled.sampled`."""
-        decode = scheduled.plan.work is Work.DECODE
         for sequence, segment in zip(scheduled.sequences, scheduled.plan.segments, strict=True):
             sequence.computed += len(segment.tokens)
-            if not decode and segment.logits:
-                self.waiting.remove(sequence)
-                self.running.append(sequence)
         return [
             self._advance(sequence, choice)
             for sequence, choice in zip(scheduled.sampled, choices, strict=True)
         ]
 
+    def audit(self) -> list[str]:
+        """Return what is wrong with the books of the caches."""
+        return [
+            problem
+            for cache in self._caches
+            for problem in cache.audit(s for s in self.running if s.owner == cache.owner)
+        ]
+
     @property
     def _most_tokens(self) -> int:
-        return min(self._limits.max_context, self._pages.count * self._pages.page_size)
+        return min(self._limits.max_context, self._caches[0].capacity)
 
     def _refusal(self, request: Generate) -> str | None:
         size = len(request.tokens)
@@ -145,89 +128,85 @@ class Scheduler:
             )
         if min(request.tokens) < 0 or max(request.tokens) >= self._limits.vocab_size:
             return f"token ids go from 0 to {self._limits.vocab_size - 1}"
-        if any(s.rid == request.rid for s in (*self.waiting, *self.running)):
+        if request.rid in self._sequences:
             return f"request {request.rid} runs already"
         return None
 
-    def _prefill(self, draining: bool) -> Scheduled | None:
-        budget = self._limits.chunk
-        seats = self._limits.max_running - len(self.running)
-        segments: list[Segment] = []
-        sequences: list[Sequence] = []
-        for sequence in self.waiting:
-            if budget == 0 or len(sequences) == seats:
-                break
-            if not sequence.pages and not self._admit(sequence, len(sequences)):
-                break
-            begin = sequence.computed
-            size = min(budget, len(sequence.tokens) - begin)
-            budget -= size
-            whole = begin + size == len(sequence.tokens)
-            segments.append(
-                Segment(
-                    sequence.tokens[begin : begin + size], begin, sequence.pages.tobytes(), whole
-                )
-            )
-            sequences.append(sequence)
-        if not segments:
-            return None
-        return Scheduled(Plan(Work.PREFILL, segments, draining=draining), tuple(sequences))
+    def _secure(self, sequence: Sequence) -> None:
+        """Get a sequence the page of its next token, or put it back itself."""
+        cache = self._caches[sequence.owner]
+        while sequence.pages and not cache.grow(sequence, len(sequence.tokens)):
+            victim = next(s for s in reversed(self.running) if s.owner == sequence.owner)
+            self._leave(victim)
+            insort(self.waiting, victim, key=_place)
+            self.counters.preemptions += 1
 
-    def _admit(self, sequence: Sequence, others: int) -> bool:
-        """Give a sequence its prompt's pages, leaving one for each that runs."""
-        reserve = len(self.running) + others
-        if self._pages.missing(sequence.pages, len(sequence.tokens)) + reserve > self._pages.free:
+    def _chunks(self, room: int) -> list[tuple[Sequence, int]]:
+        """Return who prefills how many tokens, `room` together."""
+        chunks = []
+        for sequence in self._prefilling():
+            size = min(room, sequence.pending)
+            if sequence.pending > 1:
+                chunks.append((sequence, size))
+            room -= size
+            if room == 0:
+                break
+        return chunks
+
+    def _prefilling(self) -> Iterator[Sequence]:
+        """Yield the sequences with a prompt to compute; admits from the queue as far as asked."""
+        yield from [sequence for sequence in self.running if sequence.pending > 1]
+        while self.waiting and len(self.running) < self._limits.max_running:
+            if not self._admit(self.waiting[0]):
+                return
+            yield self.waiting.pop(0)
+
+    def _admit(self, sequence: Sequence) -> bool:
+        """Give a sequence its prompt's pages, leaving one for each that runs beside it."""
+        loads = Counter(other.owner for other in self.running)
+        cache = min(self._caches, key=lambda cache: loads[cache.owner])
+        if not cache.open(sequence, loads[cache.owner]):
             return False
-        return self._pages.grow(sequence.pages, len(sequence.tokens))
+        sequence.owner = cache.owner
+        insort(self.running, sequence, key=_place)
+        if sequence.queued is None:
+            sequence.queued = self._clock() - sequence.arrived
+            sequence.cached = sequence.computed
+            self.counters.prompt_tokens += len(sequence.request.tokens)
+            self.counters.cached_tokens += sequence.cached
+        return True
 
-    def _decode(self, draining: bool) -> Scheduled:
-        for sequence in tuple(self.running):
-            while sequence.pages and not self._pages.grow(sequence.pages, len(sequence.tokens)):
-                self._preempt()
-        for sequence in self.running:
-            self._guess(sequence)
-        guessed = any(sequence.draft for sequence in self.running)
-        plan = Plan(
-            Work.DECODE,
-            [
-                Segment([s.tokens[-1], *s.draft], s.computed, s.pages.tobytes())
-                for s in self.running
-            ],
-            rows=padded(len(self.running), self._limits.buckets),
-            width=1 + self._limits.draft_tokens if guessed else 1,
-            draining=draining,
+    def _decode(self, decoding: list[Sequence], draining: bool) -> Scheduled:
+        rows = padded(_most_of_one_owner(decoding), self._limits.buckets)
+        width = self.drafter.draft(
+            decoding, rows, lambda s, tokens: self._caches[s.owner].grow(s, tokens)
         )
-        return Scheduled(plan, tuple(self.running))
+        segments = [
+            Segment([s.tokens[-1], *s.draft], s.computed, s.pages.tobytes(), owner=s.owner)
+            for s in decoding
+        ]
+        plan = Plan(Work.DECODE, segments, rows=rows, width=width, draining=draining)
+        return Scheduled(plan, tuple(decoding))
 
-    def _guess(self, sequence: Sequence) -> None:
-        """Draft for one sequence; a guess never takes a page that another has to give up."""
-        sequence.draft = []
-        size = len(sequence.tokens)
-        most = min(self._limits.draft_tokens, sequence.limit - size - 1)
-        if sequence.ngrams is not None and most > 0:
-            draft = sequence.ngrams.draft(sequence.tokens, most)
-            if draft and self._pages.grow(sequence.pages, size + len(draft)):
-                sequence.draft = draft
-
-    def _preempt(self) -> None:
-        """Take the pages of the youngest sequence that has some."""
-        if self.waiting and self.waiting[0].pages:
-            victim = self.waiting[0]
-        else:
-            victim = self.running.pop()
-            self.waiting.appendleft(victim)
-        self._pages.release(victim.pages)
-        victim.computed = 0
-        victim.draft = []
-        self.counters.preemptions += 1
+    def _mixed(
+        self, decoding: list[Sequence], chunks: list[tuple[Sequence, int]], draining: bool
+    ) -> Scheduled:
+        parts = [*((sequence, 1) for sequence in decoding), *chunks]
+        plan = Plan(
+            Work.MIXED if decoding else Work.PREFILL,
+            [_segment(sequence, size) for sequence, size in parts],
+            rows=_most_of_one_owner(decoding),
+            draining=draining,
+            decodes=len(decoding),
+        )
+        return Scheduled(plan, tuple(sequence for sequence, _ in parts))
 
     def _advance(self, sequence: Sequence, choice: Choice) -> Tokens:
         if choice.error is not None:
-            self._drop(sequence)
+            self._end(sequence, sound=False)
             return Tokens(sequence.rid, [], finish="error", error=choice.error)
-        if sequence.draft:
-            self._count_draft(len(sequence.draft), len(choice.tokens) - 1)
-            sequence.draft = []
+        first = not sequence.answered
+        self.drafter.learn(sequence, choice.tokens)
         taken: list[int] = []
         finish: Finish | None = None
         for token in choice.tokens:
@@ -242,18 +221,45 @@ class Scheduler:
         sequence.computed = len(sequence.tokens) - 1
         self.counters.generated_tokens += len(taken)
         if finish is not None:
-            self._drop(sequence)
-        logprobs = choice.logprobs and choice.logprobs[: len(taken)]
-        return Tokens(sequence.rid, taken, logprobs, finish)
+            self._end(sequence)
+        elif first:
+            self._caches[sequence.owner].remember(sequence)
+        return Tokens(
+            sequence.rid,
+            taken,
+            choice.logprobs and choice.logprobs[: len(taken)],
+            finish,
+            cached_tokens=sequence.cached if first else 0,
+            queued=sequence.queued if first else None,
+        )
 
-    def _count_draft(self, drafted: int, accepted: int) -> None:
-        counters = self.counters
-        counters.drafts += 1
-        counters.draft_tokens += drafted
-        counters.accepted_tokens += accepted
-        for position in range(accepted):
-            counters.accepted_per_position[position] += 1
+    def _end(self, sequence: Sequence, *, sound: bool = True) -> None:
+        del self._sequences[sequence.rid]
+        if sequence.node is None:
+            _remove(self.waiting, sequence)
+        else:
+            self._leave(sequence, sound=sound)
 
-    def _drop(self, sequence: Sequence) -> None:
-        (self.running if sequence in self.running else self.waiting).remove(sequence)
-        self._pages.release(sequence.pages)
+    def _leave(self, sequence: Sequence, *, sound: bool = True) -> None:
+        """Take a sequence out of the batch; pages are remembered once their logits were sound."""
+        _remove(self.running, sequence)
+        cache = self._caches[sequence.owner]
+        if sound and sequence.answered and sequence.pending == 1:
+            cache.remember(sequence)
+        cache.close(sequence)
+
+
+def _remove(ordered: list[Sequence], sequence: Sequence) -> None:
+    del ordered[bisect_left(ordered, sequence.place, key=_place)]
+
+
+def _segment(sequence: Sequence, size: int) -> Segment:
+    """Return the next `size` pending tokens of a sequence."""
+    end = sequence.computed + size
+    tokens = sequence.tokens[sequence.computed : end]
+    whole = end == len(sequence.tokens)
+    return Segment(tokens, sequence.computed, sequence.pages.tobytes(), whole, sequence.owner)
+
+
+def _most_of_one_owner(sequences: Iterable[Sequence]) -> int:
+    return max(Counter(sequence.owner for sequence in sequences).values(), default=0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from panel.server.messages import Generate
+from panel.server.prefix import Node
 from panel.server.speculative import NgramIndex
 
 
@@ -19,13 +20,29 @@ class Sequence:
     """Most tokens, prompt included."""
     random: Random
     ngrams: NgramIndex | None = None
+    arrival: int = 0
+    """Number of the request since start."""
+    arrived: float = 0.0
+    """When it came (CLOCK_MONOTONIC)."""
+    queued: float | None = None
+    """Seconds it waited for room in the batch, once it has some."""
+    cached: int = 0
+    """Tokens of the prompt that were in the cache when it got room."""
     tokens: list[int] = field(init=False)
     """Prompt and answer so far."""
     computed: int = 0
     """How many of the tokens are in the cache."""
+    owner: int = 0
+    """Under data-parallel attention the rank that computes and caches it."""
     pages: array[int] = field(default_factory=lambda: array("i"))
+    node: Node | None = None
+    """Where its shared pages end in the tree; None without pages."""
     draft: list[int] = field(default_factory=list)
     """What is guessed to follow, for the step at hand."""
+    guess: list[int] = field(default_factory=list)
+    """What could be drafted, whether or not it is."""
+    hope: float = 0.5
+    """How likely the next guess is right, by those before."""
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.tokens)
@@ -39,3 +56,18 @@ class Sequence:
     def answer(self) -> list[int]:
         """The tokens generated so far."""
         return self.tokens[len(self.request.tokens) :]
+
+    @property
+    def answered(self) -> bool:
+        """True once a token was generated."""
+        return len(self.tokens) > len(self.request.tokens)
+
+    @property
+    def pending(self) -> int:
+        """Tokens that are not in the cache: one where it decodes, more where it prefills."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Its place among all sequences: the lowest goes first and is put back last."""
+        return -self.request.priority, self.arrival

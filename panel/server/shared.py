@@ -9,15 +9,14 @@ from pathlib import Path
 
 import torch
 
-from panel.server.config import ModelConfig
 from panel.server.heartbeat import HeartbeatFile
+from panel.server.location import slot_count
 from panel.server.meeting import Barrier, Rendezvous, Votes
-from panel.server.options import Options
+from panel.server.memory import Demand
+from panel.server.memory_report import MemoryReports
 from panel.server.roster import Roster
 from panel.server.shared_memory import Arena
-
-SLOT_BYTES = 1 << 20
-"""A rank's part of a larger sum goes through shared memory in pieces of this size."""
+from panel.server.sizes import draft_tokens, logit_rows, max_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,39 +28,47 @@ class Shared:
     rendezvous: Rendezvous
     votes: Votes
     heartbeats: HeartbeatFile
+    memory: MemoryReports
     arena: Arena
 
     def slots(self, tp_size: int, dtype: torch.dtype) -> torch.Tensor:
         """Return the slots of the sums, [2, ranks, elements]."""
         return self.arena.tensor("slots", dtype).view(2, tp_size, -1)
 
+    def exchange(self, demand: Demand, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the rows of the all-to-all [ranks, rows, width] and how many go from whom to whom.
+
+        The latter has shape [from, to], int64.
+        """
+        ranks = demand.shard.tp_size
+        rows, width = demand.exchange
+        lines = self.arena.tensor("exchange", dtype).view(ranks, rows, width)
+        return lines, self.arena.tensor("exchange counts", torch.int64).view(ranks, ranks)
+
+    def load(self, ranks: int, layers: int) -> torch.Tensor:
+        """Return how often each expert was chosen, int64 [ranks, layers with experts, experts]."""
+        return self.arena.tensor("load", torch.int64).view(ranks, layers, -1)
+
+    def location(self, layers: int) -> torch.Tensor:
+        """Return where new places of the experts are agreed on, int64 [layers, slots]."""
+        return self.arena.tensor("location", torch.int64).view(layers, -1)
+
+    def moving(self, ranks: int, dtype: torch.dtype) -> torch.Tensor:
+        """Return where experts pass through on their way to other ranks, [ranks, elements]."""
+        return self.arena.tensor("moving", dtype).view(ranks, -1)
+
     def logits(self, vocab_size: int) -> torch.Tensor:
         """Return where all ranks put their logits, [rows, vocabulary]."""
         return self.arena.tensor("logits", torch.float32).view(-1, vocab_size)
 
 
-def draft_tokens(options: Options) -> int:
-    """Return the most tokens guessed for one sequence in a step."""
-    if options.speculative_algorithm == "off":
-        return 0
-    return options.speculative_num_draft_tokens
-
-
-def logit_rows(options: Options) -> int:
-    """Return the most rows of logits in one step."""
-    return options.max_running_requests * (1 + draft_tokens(options))
-
-
-def max_context(options: Options, config: ModelConfig) -> int:
-    """Return the most tokens of a sequence that flags and model allow."""
-    return min(options.context_length or config.max_context, config.max_context)
-
-
-def make_shared(options: Options, config: ModelConfig) -> Shared:
-    """Return what a gang of `options.tp_size` ranks shares."""
+def make_shared(demand: Demand) -> Shared:
+    """Return what a gang shares; `demand` is that of any rank."""
+    options, config = demand.options, demand.config
     ranks = options.tp_size
     pages = -(-max_context(options, config) // options.page_size) + 1
-    slot = max(SLOT_BYTES, 8 * config.hidden_size)
+    rows, width = demand.exchange
+    layers = len(config.expert_layers)
     # msgpack takes at most five bytes for a token; a segment has a few fields more.
     segment = 64 + 5 * (1 + draft_tokens(options)) + 4 * pages
     arena = Arena(
@@ -70,20 +77,28 @@ def make_shared(options: Options, config: ModelConfig) -> Shared:
             "barrier": 8,
             "rendezvous": 8,
             "votes": 8 * ranks,
+            "memory": MemoryReports.size(ranks),
             "plan": 4096
             + 5 * options.chunked_prefill_size
             + options.max_running_requests * segment,
-            "slots": 2 * ranks * slot,
+            "slots": ranks * demand.sums,
+            "exchange": ranks * rows * width * demand.element_size,
+            "exchange counts": 8 * ranks * ranks,
+            "load": 8 * ranks * layers * config.experts.routed,
+            "location": 8 * layers * slot_count(config, options),
+            "moving": ranks * demand.moving,
             "logits": 4 * logit_rows(options) * config.vocab_size,
         }
     )
     barrier = Barrier(arena.bytes("barrier"), ranks)
+    heartbeats = _heartbeats(options.heartbeat_file, ranks)
     return Shared(
-        roster=Roster(arena.bytes("roster"), ranks, options.peer_timeout),
+        roster=Roster(arena.bytes("roster"), ranks, options.peer_timeout, heartbeats.ledger()),
         barrier=barrier,
         rendezvous=Rendezvous(arena.bytes("rendezvous"), arena.bytes("plan"), ranks),
         votes=Votes(arena.bytes("votes"), ranks, barrier),
-        heartbeats=_heartbeats(options.heartbeat_file, ranks),
+        heartbeats=heartbeats,
+        memory=MemoryReports(arena.bytes("memory")),
         arena=arena,
     )
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Tokens
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
 
 
 class NgramIndex:
@@ -13,22 +16,79 @@ class NgramIndex:
         self._follows: dict[tuple[int, ...], int] = {}
         self._seen = 0
 
-    def draft(self, tokens: Tokens[int], most: int) -> list[int]:
-        """Return at most `most` tokens that followed the longest known suffix of `tokens`.
+    def draft(self, tokens: Sequence[int], most: int) -> list[int]:
+        """Return `most` tokens copied from behind the latest match of the longest known suffix.
 
-        `tokens` only ever grows between calls.
+        A match so near the end that the copy reaches it goes on into the copy itself: text that
+        repeats keeps repeating. Empty without a match. `tokens` only ever grows between calls.
         """
         self._learn(tokens)
         for size in self._sizes:
             if size <= len(tokens):
                 position = self._follows.get(tuple(tokens[-size:]))
                 if position is not None:
-                    return list(tokens[position : position + most])
+                    period = tokens[position : position + most]
+                    return [period[step % len(period)] for step in range(most)]
         return []
 
-    def _learn(self, tokens: Tokens[int]) -> None:
+    def _learn(self, tokens: Sequence[int]) -> None:
         for end in range(max(self._seen, 1), len(tokens)):
             for size in self._sizes:
                 if size <= end:
                     self._follows[tuple(tokens[end - size : end])] = end
         self._seen = len(tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What could be drafted for one sequence."""
+
+    length: int
+    hope: float
+    """How likely each of its tokens is right where those before it are."""
+
+    def tokens(self, drafted: int) -> float:
+        """Return how many tokens a step is expected to give with that many of them drafted."""
+        return sum(self.hope**step for step in range(min(drafted, self.length) + 1))
+
+
+class Pace:
+    """What a step costs that computes more than one token of each sequence, learnt while serving.
+
+    Each further token is taken to cost the same share of a step with one. Medians of the last few
+    steps are compared, because other work on the machine comes and goes.
+    """
+
+    _SHARE = 0.1
+    """The share before anything is known."""
+    _WINDOW = 32
+
+    def __init__(self) -> None:
+        self._plain: dict[int, deque[float]] = {}
+        self._shares: dict[int, deque[float]] = {}
+
+    def learn(self, rows: int, width: int, seconds: float) -> None:
+        """Take in one step of `rows` sequences after padding."""
+        if width == 1:
+            self._plain.setdefault(rows, deque(maxlen=self._WINDOW)).append(seconds)
+        elif rows in self._plain:
+            share = (seconds / median(self._plain[rows]) - 1) / (width - 1)
+            self._shares.setdefault(rows, deque(maxlen=self._WINDOW)).append(share)
+
+    def cost(self, rows: int, width: int) -> float:
+        """Return how long a step takes, where one of width 1 takes 1."""
+        share: float = median([*self._shares.get(rows, ()), self._SHARE])
+        return 1 + max(0.0, share) * (width - 1)
+
+    def best_width(self, rows: int, others: int, guesses: Sequence[Guess]) -> int:
+        """Return the tokens a sequence with which a step of `rows` gives most text a second.
+
+        `guesses` are of the sequences that have one, `others` counts those that have none.
+        """
+
+        def speed(width: int) -> float:
+            expected = others + sum(guess.tokens(width - 1) for guess in guesses)
+            return expected / self.cost(rows, width)
+
+        longest = max((guess.length for guess in guesses), default=0)
+        return max(range(1, longest + 2), key=speed)

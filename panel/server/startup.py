@@ -3,51 +3,26 @@
 from __future__ import annotations
 
 import logging
-import socket
-import statistics
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 import torch
 
-from panel.server.config import ModelConfig
-from panel.server.distributed import join
+from panel.server import assembly, collectives, kv_cache
+from panel.server.collectives import Measured
 from panel.server.graphs import bucket_table
 from panel.server.life import Life
-from panel.server.loader import count_bytes, load_model
-from panel.server.model import Model
-from panel.server.options import Options
-from panel.server.pages import HOST_LIMIT, cache_tokens
-from panel.server.parallel import Shard
+from panel.server.loader import count_bytes, shared_expert_bytes
+from panel.server.memory import Category
+from panel.server.memory_report import as_event, describe
+from panel.server.messages import RankMemory
 from panel.server.phases import Phase
-from panel.server.reduction import Alone, Distributed, Reduction, SharedMemory
-from panel.server.reporting import Events
+from panel.server.place import Place
 from panel.server.runner import Runner, blank_decode, blank_prefill
-from panel.server.shared import Shared, draft_tokens, logit_rows, max_context
-from panel.server.weights import DummySource, SafetensorsSource, WeightSource
+from panel.server.sizes import draft_tokens, max_context
 
 log = logging.getLogger(__name__)
-
-Measured = list[tuple[int, str, float]]
-"""(message bytes, path, microseconds)"""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What a rank is given: where it stands, what it loads, what it shares."""
-
-    options: Options
-    config: ModelConfig
-    folder: Path
-    shard: Shard
-    device: torch.device
-    dtype: torch.dtype
-    shared: Shared
-    events: Events
-    store: socket.socket | None
-    """Listening socket of the store through which torch.distributed meets; None without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +33,8 @@ class Ready:
     pages: int
     """Pages of KV cache that may be handed out."""
     buckets: tuple[int, ...]
-    memory: dict[str, int]
+    memory: list[RankMemory]
+    """Of all ranks, by rank."""
     collectives: Measured
 
 
@@ -66,138 +42,75 @@ def start(place: Place, life: Life) -> Ready:
     """Go through the phases from `dist_init` to `ready`."""
     options, shared, shard = place.options, place.shared, place.shard
     life.enter(Phase.DIST_INIT, f"meeting {shard.tp_size} ranks")
+    before = psutil.Process().memory_info().rss
     shared.barrier.wait(shared.roster)
-    path = _join_group(place)
+    collectives.join_group(place)
     life.enter(Phase.WEIGHTS, f"loading {place.folder}, load format {options.load_format}")
-    model = _load(place, life)
-    life.enter(Phase.WORKSPACE, f"buffers and collectives over {path}")
-    reduction, buffer_bytes = _reduction(place, path)
-    collectives = _measure(place, reduction)
+    source = assembly.weight_source(place)
+    exchange, exchange_bytes = collectives.make_exchange(place)
+    load = assembly.load_counts(place)
+    model = assembly.assemble(place, source, exchange, load, life.progress)
+    paths = f"sums {place.demand.sum_path}, all-to-all {place.demand.exchange_path}"
+    life.enter(Phase.WORKSPACE, f"buffers and collectives: {paths}")
+    reduction, buffer_bytes = collectives.make_reduction(place)
+    measured = collectives.measure(place, reduction, exchange)
+    rebalancer, moving_bytes = assembly.make_rebalancer(place, model, load)
     life.enter(Phase.DRAFT, f"speculation {options.speculative_algorithm}, no draft weights")
-    life.enter(Phase.KV_CACHE, "latent cache")
-    pages, cache = _cache(place)
+    life.enter(Phase.KV_CACHE, "KV cache")
+    pages, cache = kv_cache.allocate(place)
+    logits = shared.logits(place.config.vocab_size)
     runner = Runner(
         model=model,
         cache=cache,
         reduction=reduction,
-        logits=shared.logits(place.config.vocab_size),
+        logits=logits,
         columns=shard.part(place.config.vocab_size),
         page_size=options.page_size,
+        owner=shard.rank if shard.dp_attention else None,
+        rebalancer=rebalancer,
+        interval=options.eplb_interval,
         life=life,
     )
     buckets = bucket_table(options)
     life.enter(Phase.CAPTURE, f"decode batch sizes {list(buckets) or 'off'}")
     _prepare_buckets(runner, buckets, draft_tokens(options), life)
     life.enter(Phase.WARMUP, "one prefill step")
-    _run_alone(runner, place, min(options.chunked_prefill_size, max_context(options, place.config)))
-    shared.barrier.wait(shared.roster)
+    _run_alone(runner, min(options.chunked_prefill_size, max_context(options, place.config)))
+    runner.begin()
+    shared_experts = shared_expert_bytes(model)
+    buffers = buffer_bytes + exchange_bytes + moving_bytes
     memory = {
-        "weights": count_bytes(model),
-        "workspace": buffer_bytes,
-        "kv_cache": cache.nbytes,
-        "graphs": 0,
+        Category.WEIGHTS: count_bytes(model) - shared_experts,
+        Category.SHARED_EXPERTS: shared_experts,
+        Category.WORKSPACE: buffers + logits.nbytes // shard.tp_size,
+        Category.DRAFT: 0,
+        Category.KV_CACHE: cache.nbytes,
+        Category.GRAPHS: 0,
     }
-    sizes = ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in memory.items())
-    rss = psutil.Process().memory_info().rss
-    life.enter(Phase.READY, f"memory: {sizes}; resident {rss / 2**20:.0f} MiB")
-    return Ready(runner, pages, buckets, memory, collectives)
+    reports = _report_memory(place, memory, source.bytes_read, before)
+    life.enter(Phase.READY, "ready")
+    return Ready(runner, pages, buckets, reports, measured)
 
 
-def _join_group(place: Place) -> str:
-    """Join torch.distributed where it is used; return the path of the collectives."""
-    chosen = place.options.allreduce_backend
-    if place.shard.tp_size == 1:
-        return "none"
-    if chosen == "auto":
-        chosen = "nccl" if place.device.type == "cuda" else "shm"
-    if place.store is not None:
-        shard = place.shard
-        join(chosen, place.store, shard.rank, shard.tp_size, place.options.peer_timeout)
-    return chosen
+def _report_memory(
+    place: Place, measured: dict[Category, int], weights_read: int, before: int
+) -> list[RankMemory]:
+    """Enter, log and write this rank's table; return those of all ranks.
 
-
-def _load(place: Place, life: Life) -> Model:
-    options = place.options
-    source: WeightSource = (
-        DummySource(options.seed)
-        if options.load_format == "dummy"
-        else SafetensorsSource(place.folder)
-    )
-    context = max_context(options, place.config)
-    return load_model(
-        place.config, place.shard, source, place.device, place.dtype, context, life.progress
-    )
-
-
-def _reduction(place: Place, path: str) -> tuple[Reduction, int]:
-    options, shared = place.options, place.shared
-    rows = max(options.chunked_prefill_size, logit_rows(options))
-    width = place.config.hidden_size
-    buffer = torch.empty(rows, width, device=place.device, dtype=place.dtype)
-    if path == "none":
-        return Alone(buffer), buffer.nbytes
-    if path == "shm":
-        slots = shared.slots(place.shard.tp_size, place.dtype)
-        return SharedMemory(slots, buffer, shared.barrier, shared.roster), buffer.nbytes
-    return Distributed(buffer, path), buffer.nbytes
-
-
-def _measure(place: Place, reduction: Reduction) -> Measured:
-    """Time sums of one row, a decode batch and a prefill chunk; medians of a few."""
-    measured = []
-    width = place.config.hidden_size
-    for rows in sorted({1, place.options.max_running_requests, place.options.chunked_prefill_size}):
-        hidden = torch.zeros(rows, width, device=place.device, dtype=place.dtype)
-        times = []
-        for _ in range(5):
-            begun = time.perf_counter()
-            reduction.part(rows).zero_()
-            reduction.add_sum_(hidden)
-            hidden.sum().item()
-            times.append(time.perf_counter() - begun)
-        measured.append((hidden.nbytes, reduction.path, statistics.median(times) * 1e6))
-    table = ", ".join(f"{size} B {path} {us:.0f} us" for size, path, us in measured)
-    log.info("all-reduce: %s", table)
-    return measured
-
-
-def _cache(place: Place) -> tuple[int, torch.Tensor]:
-    """Return the pages that all ranks have room for, and the cache with one page more."""
-    options, config, shared = place.options, place.config, place.shared
-    context = max_context(options, config)
+    `before` is what was resident before the first category was allocated.
+    """
+    shared = place.shared
+    other = before
     if place.device.type == "cuda":
         free, total = torch.cuda.mem_get_info()
-        room = free - int(total * (1 - options.mem_fraction_static))
-    else:
-        room = int(psutil.virtual_memory().available * options.mem_fraction_static)
-        room = min(room, HOST_LIMIT) // place.shard.tp_size
-    tokens = options.max_total_tokens or cache_tokens(
-        config,
-        room=room,
-        element_size=place.dtype.itemsize,
-        useful=options.max_running_requests * (context + options.page_size),
-    )
-    pages = shared.votes.least(tokens // options.page_size, shared.roster)
-    if pages < 1:
-        raise MemoryError(
-            f"no room for one page of KV cache: {room / 2**20:.1f} MiB free for it; "
-            "lower max-running-requests or chunked-prefill-size, or raise mem-fraction-static"
-        )
-    # Not zeroed: pages of memory that no token ever reaches are then never backed.
-    cache = torch.empty(
-        config.layers,
-        (pages + 1) * options.page_size,
-        config.latent_width,
-        device=place.device,
-        dtype=place.dtype,
-    )
-    log.info(
-        "KV cache: %d tokens, %.1f MiB of %.1f MiB allowed",
-        pages * options.page_size,
-        cache.nbytes / 2**20,
-        room / 2**20,
-    )
-    return pages, cache
+        other = total - free - sum(measured.values())
+    predicted = place.demand.table()
+    rank = place.shard.rank
+    mine = shared.memory.put(rank, predicted, measured | {Category.OTHER: other}, weights_read)
+    log.info("%s", describe(mine))
+    place.events.write("memory", rank=rank, **as_event(mine))
+    shared.barrier.wait(shared.roster)
+    return shared.memory.all()
 
 
 def _prepare_buckets(runner: Runner, buckets: tuple[int, ...], draft: int, life: Life) -> None:
@@ -211,7 +124,7 @@ def _prepare_buckets(runner: Runner, buckets: tuple[int, ...], draft: int, life:
     life.progress(len(buckets), len(buckets))
 
 
-def _run_alone(runner: Runner, place: Place, tokens: int) -> None:
+def _run_alone(runner: Runner, tokens: int) -> None:
     begun = time.perf_counter()
-    runner(blank_prefill(tokens, place.options.page_size))
+    runner(blank_prefill(tokens, runner.page_size))
     log.info("prefill of %d tokens: %.1f ms", tokens, (time.perf_counter() - begun) * 1e3)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
 
-from panel.server.config import ModelError
+from panel.server.checkpoint import Names, describe_damage, tensor_files
+from panel.server.shape import ModelError
 
 Part = tuple[slice, ...]
 """What of a tensor is wanted: a slice for each of its leading dimensions."""
 
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
 
 class WeightSource(Protocol):
-    """Gives parts of named tensors."""
+    """Gives parts of tensors, which go by the names of the text model alone."""
+
+    bytes_read: int
 
     def get(self, name: str, shape: tuple[int, ...], part: Part = ()) -> torch.Tensor:
         """Return `part` of the tensor `name`, whose whole shape is `shape`, in float32."""
@@ -27,15 +31,55 @@ class WeightSource(Protocol):
 class SafetensorsSource:
     """A Hugging Face checkpoint folder; only the asked slices are read."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, fp8_block: tuple[int, int] | None = None) -> None:
+        """`fp8_block`: rows and columns that share a scale where weights are FP8."""
+        self.bytes_read = 0
         self._folder = folder
-        self._file_of = _index(folder)
+        self._fp8_block = fp8_block
+        self._file_of = tensor_files(folder)
+        self._names = Names.found_in(self._file_of)
         self._open: dict[Path, safe_open] = {}
 
     def get(self, name: str, shape: tuple[int, ...], part: Part = ()) -> torch.Tensor:
+        stored_name = self._names.stored(name)
+        path = self._file(stored_name, shape)
+        tensor = self._read(path, stored_name, shape, part)
+        if tensor.dtype is torch.float8_e4m3fn and self._fp8_block is not None:
+            return self._scaled(tensor, stored_name, shape, part, self._fp8_block)
+        if tensor.dtype not in _FLOATS:
+            raise ModelError(f"{path}: tensor {stored_name} is {tensor.dtype}, which is not served")
+        # Otherwise a narrow slice of a float32 file would stay a view of the mapped file.
+        return tensor.to(torch.float32, copy=True)
+
+    def _scaled(
+        self,
+        tensor: torch.Tensor,
+        name: str,
+        shape: tuple[int, ...],
+        part: Part,
+        block: tuple[int, int],
+    ) -> torch.Tensor:
+        """Return FP8 weights times the scales of their blocks."""
+        name = f"{name}_scale_inv"
+        sizes = tuple(-(-size // step) for size, step in zip(shape, block, strict=True))
+        whole = [range(size)[piece] for size, piece in zip(shape, _every(part, 2), strict=True)]
+        blocks = tuple(
+            slice(piece.start // step, -(-piece.stop // step))
+            for piece, step in zip(whole, block, strict=True)
+        )
+        scales = self._read(self._file(name, sizes), name, sizes, blocks).float()
+        for dimension, (piece, step) in enumerate(zip(whole, block, strict=True)):
+            numbers = torch.arange(piece.start, piece.stop) // step - piece.start // step
+            scales = scales.index_select(dimension, numbers)
+        return tensor.float() * scales
+
+    def _file(self, name: str, shape: tuple[int, ...]) -> Path:
         path = self._file_of.get(name)
         if path is None:
             raise ModelError(f"{self._folder}: no file holds tensor {name}, shape {list(shape)}")
+        return path
+
+    def _read(self, path: Path, name: str, shape: tuple[int, ...], part: Part) -> torch.Tensor:
         try:
             if path not in self._open:
                 self._open[path] = safe_open(path, framework="pt")
@@ -49,17 +93,17 @@ class SafetensorsSource:
             tensor: torch.Tensor = stored[part or slice(None)]
         except (SafetensorError, OSError) as error:
             raise ModelError(
-                f"{path}: tensor {name}, shape {list(shape)}: {error}; copy the file anew"
+                f"tensor {name}, shape {list(shape)}: {describe_damage(path, error)}"
             ) from None
-        if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-            raise ModelError(f"{path}: tensor {name} is {tensor.dtype}, which is not served yet")
-        return tensor.float()
+        self.bytes_read += tensor.nbytes
+        return tensor
 
 
 class DummySource:
     """Random weights; a tensor depends on seed and name alone, so every split sees the same."""
 
     def __init__(self, seed: int) -> None:
+        self.bytes_read = 0
         self._seed = seed
 
     def get(self, name: str, shape: tuple[int, ...], part: Part = ()) -> torch.Tensor:
@@ -69,25 +113,8 @@ class DummySource:
             digest = hashlib.sha256(f"{self._seed}:{name}".encode()).digest()
             generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
             whole = torch.randn(shape, generator=generator) * shape[-1] ** -0.5
-        return whole[part] if part else whole
+        return whole[part].clone() if part else whole
 
 
-def _index(folder: Path) -> dict[str, Path]:
-    """Return the file of each tensor of a checkpoint folder."""
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        try:
-            names = json.loads(index.read_text())["weight_map"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{index}: cannot be read: {error!r}") from None
-        return {name: folder / file for name, file in names.items()}
-    file_of: dict[str, Path] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(path, framework="pt") as file:
-                file_of.update(dict.fromkeys(file.keys(), path))
-        except (SafetensorError, OSError) as error:
-            raise ModelError(f"{path}: is no whole safetensors file: {error}") from None
-    if not file_of:
-        raise ModelError(f"{folder}: no *.safetensors file there")
-    return file_of
+def _every(part: Part, dimensions: int) -> Part:
+    return (*part, *(slice(None) for _ in range(dimensions - len(part))))

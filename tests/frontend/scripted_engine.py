@@ -13,6 +13,7 @@ from panel.server.messages import (
     Frames,
     FromEngine,
     Generate,
+    RankMemory,
     Started,
     Stats,
     Step,
@@ -30,7 +31,7 @@ STARTED = Started(
     max_context=64,
     buckets=[1, 2, 4],
     phases={"weights": 0.5},
-    memory={"weights": 1024},
+    memory=[RankMemory({"weights": 1000}, {"weights": 1024}, 2048)],
     collectives=[(1024, "shm", 120.0)],
 )
 STATS = Stats(
@@ -42,6 +43,10 @@ STATS = Stats(
     prompt_tokens=200,
     generated_tokens=40,
     preemptions=2,
+    kv_cached=64,
+    cached_tokens=50,
+    prefill_steps=9,
+    decode_steps=[(1, 30), (4, 11)],
     spec_drafts=10,
     spec_draft_tokens=30,
     spec_accepted_tokens=12,

@@ -101,6 +101,8 @@ async def test_sampling_fields_reach_rank_0(front: Front) -> None:
         "min_p": 0.1,
         "frequency_penalty": 0.5,
         "presence_penalty": -0.5,
+        "repetition_penalty": 1.5,
+        "priority": -3,
     }
     own = {"seed": 7, "max_completion_tokens": 5, "ignore_eos": True, "stop_token_ids": [9], "n": 2}
     await post(front, "/v1/chat/completions", **CHAT, **fields, **own)
@@ -110,6 +112,7 @@ async def test_sampling_fields_reach_rank_0(front: Front) -> None:
     assert isinstance(second, Generate)
     assert (first.temperature, first.top_p, first.top_k, first.min_p) == (0.0, 0.5, 0, 0.1)
     assert (first.frequency_penalty, first.presence_penalty) == (0.5, -0.5)
+    assert (first.repetition_penalty, first.priority) == (1.5, -3)
     assert (first.max_new_tokens, first.stop_tokens, first.logprobs) == (5, [9], None)
     assert (first.seed, second.seed) == (7, 8)
     assert first.rid != second.rid

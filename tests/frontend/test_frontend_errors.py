@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -41,6 +42,9 @@ def error_of(answer: httpx.Response, status: int) -> dict[str, Any]:
         ({"stop": ""}, "stop"),
         ({"stop": [1]}, "stop[0]"),
         ({"presence_penalty": 3}, "presence_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"priority": 0.5}, "priority"),
+        ({"priority": 101}, "priority"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"stream_options": {"include_usage": "yes"}}, "stream_options.include_usage"),
@@ -212,6 +216,63 @@ async def test_while_draining_requests_are_refused(front: Front) -> None:
     assert "shutting down" in error_of(answer, 503)["message"]
 
 
+class TestLimits:
+    @pytest.fixture
+    def flags(self) -> dict[str, str]:
+        return {
+            "max-running-requests": "1",
+            "max-queued-requests": "2",
+            "max-body-bytes": "1024",
+        }
+
+    async def test_more_sequences_than_may_wait_are_refused(self, front: Front) -> None:
+        fields = {"prompt": "a", "n": 2}
+        running = asyncio.create_task(front.client.post("/v1/completions", json=fields))
+        first = await front.engine.expect(Generate)
+        second = await front.engine.expect(Generate, 2)
+        answer = await front.client.post("/v1/completions", json=fields)
+        error = error_of(answer, 503)
+        assert error["code"] == "queue_full"
+        assert "2 sequences run or wait, and 3 may" in error["message"]
+        assert answer.headers["retry-after"] == "1"
+        front.engine.say(Step([Tokens(first.rid, [], finish="stop")]))
+        await until(lambda: front.link.open == 1)
+        admitted = asyncio.create_task(front.client.post("/v1/completions", json=fields))
+        third = await front.engine.expect(Generate, 3)
+        fourth = await front.engine.expect(Generate, 4)
+        ends = [Tokens(one.rid, [], finish="stop") for one in (second, third, fourth)]
+        front.engine.say(Step(ends))
+        assert {(await one).status_code for one in (running, admitted)} == {200}
+
+    async def test_what_could_never_wait_is_the_clients_error(self, front: Front) -> None:
+        answer = await front.client.post("/v1/completions", json={"prompt": "a", "n": 4})
+        assert error_of(answer, 400)["param"] == "n"
+
+    @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/abort_request"])
+    async def test_a_large_body_is_refused_however_it_comes(self, front: Front, path: str) -> None:
+        async def pieces() -> AsyncIterator[bytes]:
+            for _ in range(40):
+                yield b" " * 1000
+
+        for body in (b" " * 1025, pieces()):
+            error = error_of(await front.client.post(path, content=body), 413)
+            assert error["code"] == "body_too_large"
+            assert "1024 bytes" in error["message"]
+        answer = await front.client.post(path, content=b" " * 1024)
+        assert error_of(answer, 400)["code"] == "invalid_json"
+
+
+async def test_a_text_that_no_context_can_hold_is_not_even_encoded(front: Front) -> None:
+    words = "the quick brown fox " * 1000
+    for path, body in (
+        ("/v1/completions", {"prompt": ["a", words]}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": words}]}),
+    ):
+        error = error_of(await front.client.post(path, json=body), 400)
+        assert error["code"] == "context_length_exceeded"
+        assert "characters" in error["message"]
+
+
 class TestApiKey:
     @pytest.fixture
     def flags(self) -> dict[str, str]:
@@ -222,7 +283,7 @@ class TestApiKey:
     ) -> None:
         caplog.set_level(logging.DEBUG)
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "s3cret-key"}):
-            for path in ("/v1/completions", "/v1/nothing", "/abort_request"):
+            for path in ("/v1/completions", "/v1/nothing", "/abort_request", "/flush_cache"):
                 answer = await front.client.post(path, json={}, headers=headers)
                 assert error_of(answer, 401)["code"] == "invalid_api_key"
         headers = {"Authorization": "Bearer s3cret-key"}

@@ -13,7 +13,7 @@ from scripted_engine import STATS, reply, until
 from panel import __version__
 from panel.server.frontend.readiness import describe, rank_states
 from panel.server.heartbeat import Beat
-from panel.server.messages import Generate, Step, Tokens
+from panel.server.messages import Flush, Flushed, Generate, Step, Tokens
 from panel.server.phases import Phase
 
 
@@ -114,6 +114,12 @@ async def test_metrics_repeat_what_rank_0_counted(front: Front) -> None:
         "moepanel_kv_used_tokens": 100,
         "moepanel_kv_capacity_tokens": 4096,
         "moepanel_step_seconds": 0.005,
+        "moepanel_kv_cached_tokens": 64,
+        "moepanel_prefix_cache_hit_rate": 0.25,
+        "moepanel_cached_prompt_tokens_total": 50,
+        "moepanel_prefill_steps_total": 9,
+        "moepanel_decode_steps_total/1": 30,
+        "moepanel_decode_steps_total/4": 11,
         "moepanel_steps_total": 50,
         "moepanel_prompt_tokens_total": 200,
         "moepanel_generation_tokens_total": 40,
@@ -175,3 +181,25 @@ async def test_abort_wants_one_thing(front: Front, body: dict[str, object]) -> N
 async def test_aborting_what_does_not_run_ends_nothing(front: Front) -> None:
     answer = await front.client.post("/abort_request", json={"rid": "nobody"})
     assert answer.json() == {"aborted": 0}
+
+
+async def test_flushing_the_cache_answers_with_what_rank_0_forgot(front: Front) -> None:
+    asking = [asyncio.create_task(front.client.post("/flush_cache")) for _ in range(2)]
+    await front.engine.expect(Flush, 2)
+    front.engine.say(Flushed(48))
+    front.engine.say(Flushed(0))
+    assert [(await one).json()["flushed_tokens"] for one in asking] == [48, 0]
+
+
+async def test_flushing_ends_when_rank_0_vanishes(front: Front) -> None:
+    asking = asyncio.create_task(front.client.post("/flush_cache"))
+    await front.engine.expect(Flush)
+    await front.engine.hang_up()
+    answer = await asking
+    assert (answer.status_code, "log of rank 0" in answer.text) == (503, True)
+    assert (await front.client.post("/flush_cache")).status_code == 503
+
+
+async def test_experts_that_are_split_over_all_ranks_are_not_rebalanced(front: Front) -> None:
+    answer = await front.client.post("/eplb/rebalance")
+    assert (answer.status_code, "ep-size" in answer.text) == (400, True)

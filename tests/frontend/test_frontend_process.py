@@ -144,6 +144,22 @@ async def test_a_client_that_hangs_up_aborts_its_request(checkpoint: Path, beats
         assert 'moepanel_requests_total{finish="abort"} 1.0' in metrics
 
 
+async def test_a_client_that_hangs_up_in_its_body_is_no_failure(
+    checkpoint: Path, beats: Path
+) -> None:
+    async with front_end(checkpoint, beats) as front:
+        port = front.client.base_url.port
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        await writer.drain()
+        writer.close()
+        assert front.process.stderr is not None
+        async with asyncio.timeout(DEADLINE):
+            while b"/v1/completions 499" not in (line := await front.process.stderr.readline()):
+                assert b"ERROR" not in line
+        assert (await front.client.get("/health")).status_code == 200
+
+
 async def test_sigterm_lets_running_requests_finish(checkpoint: Path, beats: Path) -> None:
     async with front_end(checkpoint, beats, "--drain-seconds=30") as front:
         asking = asyncio.create_task(front.client.post("/v1/completions", json={"prompt": "a"}))

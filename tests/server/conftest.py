@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
-from tests.server.checkpoints import SHAPES, Checkpoint, make_checkpoint
+from tests.server.checkpoints import Checkpoints
+from tests.server.ranks import Ranks
 from tests.server.support import Nursery
 
 
@@ -23,6 +23,12 @@ def nursery() -> Iterator[Nursery]:
 
 
 @pytest.fixture(scope="session")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Checkpoint]:
-    root: Path = tmp_path_factory.mktemp("checkpoints")
-    return {name: make_checkpoint(root / name, shape) for name, shape in SHAPES.items()}
+def ranks() -> Iterator[Ranks]:
+    ranks = Ranks()
+    yield ranks
+    ranks.close()
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
+    return Checkpoints(tmp_path_factory.mktemp("checkpoints"))

@@ -8,19 +8,20 @@ import signal
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from panel.server.exits import Exit
 from panel.server.heartbeat import HeartbeatFile
 from panel.server.messages import Generate
 from panel.server.phases import Phase
-from tests.server.checkpoints import Checkpoint
+from tests.server.checkpoints import Checkpoints
 from tests.server.support import Nursery, wait_until
 
 
 @pytest.fixture
-def folder(checkpoints: dict[str, Checkpoint]) -> Path:
-    return checkpoints["tied"].folder
+def folder(checkpoints: Checkpoints) -> Path:
+    return checkpoints["v3-tied"].folder
 
 
 @pytest.mark.parametrize(
@@ -106,6 +107,7 @@ def test_nan_ends_requests_with_an_error_and_is_reported(
         assert last.finish == "error"
         assert "NaN" in (last.error or "")
         assert "NaN" in gang.log("rank-0")
+        assert "first not finite in layer 0, attention, on rank 1\n" in gang.log("rank-0")
         assert set(gang.terminate().values()) == {0}
 
 
@@ -157,10 +159,14 @@ def test_events_and_heartbeats_tell_the_phases(
         assert heartbeats.read(1).age() < 2
         heartbeats.close()
         assert set(gang.terminate().values()) == {0}
-    phases = [json.loads(line) for line in events.read_text().splitlines()]
+    written = [json.loads(line) for line in events.read_text().splitlines()]
     for rank in (0, 1):
-        seen = [event["phase"] for event in phases if event["rank"] == rank]
-        assert seen == [str(phase) for phase in Phase]
+        mine = [event for event in written if event["rank"] == rank]
+        phases = [event["phase"] for event in mine if event["kind"] == "phase"]
+        assert phases == [str(phase) for phase in Phase]
+        memory = next(event for event in mine if event["kind"] == "memory")
+        table = msgspec.to_builtins(started.memory[rank])
+        assert {name: memory[name] for name in table} == table
     assert set(started.phases) >= {"weights", "capture", "warmup"}
 
 

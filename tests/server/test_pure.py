@@ -1,28 +1,26 @@
-"""Small pure parts: drafts, buckets, splits, drills, flags, config, the rotation."""
+"""Small pure parts: drafts, buckets, drills, flags."""
 
 from __future__ import annotations
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panel.server.config import ModelError, parse_config
 from panel.server.faults import Kind, parse_fault
 from panel.server.graphs import bucket_table, padded
 from panel.server.options import OPTIONS, OptionError, parse, resolve, to_argv
-from panel.server.parallel import Shard
 from panel.server.phases import Phase
-from panel.server.rope import interleave_rows, rotate_, rotation_table
-from panel.server.speculative import NgramIndex
-from tests.server.checkpoints import BASE
+from panel.server.speculative import Guess, NgramIndex, Pace
 
 
 def slow_draft(tokens: list[int], longest: int, shortest: int, most: int) -> list[int]:
     for size in range(longest, shortest - 1, -1):
         for end in range(len(tokens) - 1, size - 1, -1):
             if size <= len(tokens) and tokens[end - size : end] == tokens[-size:]:
-                return tokens[end : end + most]
+                text = list(tokens)
+                for step in range(most):
+                    text.append(text[end + step])
+                return text[len(tokens) :]
     return []
 
 
@@ -32,13 +30,45 @@ def slow_draft(tokens: list[int], longest: int, shortest: int, most: int) -> lis
     st.integers(1, 4),
     st.integers(0, 3),
 )
-def test_drafts_follow_the_latest_longest_match(
+def test_drafts_copy_what_follows_the_latest_longest_match(
     tokens: list[int], looks: list[int], shortest: int, extra: int
 ) -> None:
     index = NgramIndex(shortest + extra, shortest)
     for size in [*sorted(look for look in looks if look < len(tokens)), len(tokens)]:
         seen = tokens[:size]
         assert index.draft(seen, 4) == slow_draft(seen, shortest + extra, shortest, 4)
+
+
+def test_text_that_repeats_is_drafted_in_full() -> None:
+    assert NgramIndex(4, 2).draft([9, 5, 5, 5], 4) == [5, 5, 5, 5]
+    assert NgramIndex(4, 2).draft([1, 2, 3] * 2, 5) == [1, 2, 3, 1, 2]
+
+
+@given(st.floats(0.001, 0.1), st.floats(0, 1), st.integers(2, 17), st.integers(1, 8))
+def test_the_pace_is_learnt_whatever_else_the_machine_does(
+    step: float, share: float, width: int, every: int
+) -> None:
+    pace = Pace()
+    for number in range(200):
+        slow = 10 if number % (2 + every) == 0 else 1
+        pace.learn(4, 1, step * slow)
+        pace.learn(4, width, step * (1 + share * (width - 1)))
+    assert pace.cost(4, width) == pytest.approx(1 + share * (width - 1))
+    assert pace.cost(4, 1) == 1
+    assert pace.cost(8, 3) == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(
+    ("share", "hope", "width"),
+    [(0.0, 0.1, 5), (1.0, 0.95, 1), (0.1, 0.95, 5), (0.1, 0.05, 1), (0.1, 0.5, 3)],
+)
+def test_drafts_are_as_long_as_they_pay(share: float, hope: float, width: int) -> None:
+    pace = Pace()
+    for _ in range(40):
+        pace.learn(1, 1, 0.005)
+        pace.learn(1, 5, 0.005 * (1 + 4 * share))
+    assert pace.best_width(1, 0, [Guess(4, hope)]) == width
+    assert pace.best_width(1, 1, []) == 1
 
 
 @pytest.mark.parametrize(
@@ -58,20 +88,6 @@ def test_buckets_follow_the_flags(flags: dict[str, str], buckets: tuple[int, ...
 def test_a_batch_goes_to_the_next_bucket() -> None:
     assert [padded(count, (1, 4, 8)) for count in (1, 2, 4, 5, 9)] == [1, 4, 4, 8, 9]
     assert padded(3, ()) == 3
-
-
-@given(st.integers(1, 300), st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8]))
-def test_ranks_hold_every_unit_once(units: int, tp_size: int, ep_size: int) -> None:
-    shards = [Shard(rank, tp_size, min(ep_size, tp_size)) for rank in range(tp_size)]
-    parts = [range(units)[shard.part(units)] for shard in shards]
-    assert [unit for part in parts for unit in part] == list(range(units))
-    cells = [
-        (expert, column)
-        for shard in shards
-        for expert in shard.experts(64)
-        for column in range(32)[shard.expert_part(32)]
-    ]
-    assert sorted(cells) == [(expert, column) for expert in range(64) for column in range(32)]
 
 
 def test_a_drill_is_read() -> None:
@@ -123,30 +139,3 @@ def test_flags_survive_the_way_to_argv_and_back() -> None:
 def test_bad_flags_are_refused(argv: list[str], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         parse(argv)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"model_type": "llama"}, "model_type 'llama'"),
-        ({"rope_scaling": {"type": "yarn", "factor": 40}}, "rope type 'yarn'"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
-        ({"scoring_func": "softmax"}, "scoring_func 'softmax'"),
-        ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
-    ],
-)
-def test_a_config_that_is_not_served_is_refused(change: dict[str, object], words: str) -> None:
-    with pytest.raises(ModelError, match=words):
-        parse_config(BASE | {"model_type": "deepseek_v3"} | change)
-
-
-def test_rotating_halves_is_rotating_interleaved_pairs() -> None:
-    positions, width = 5, 8
-    table = rotation_table(width, 10000.0, positions)
-    halves = torch.randn(positions, width)
-    pairs = interleave_rows(halves.t()).t().contiguous()
-    rotate_(pairs, table)
-    cos, sin = table.real.repeat(1, 2), table.imag.repeat(1, 2)
-    turned = torch.cat((-halves[:, 4:], halves[:, :4]), dim=1)
-    expected = halves * cos + turned * sin
-    assert torch.allclose(interleave_rows(expected.t()).t(), pairs, atol=1e-6)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from panel.server.heartbeat import Ledger
 from panel.server.meeting import Barrier, Votes
 from panel.server.reduction import SharedMemory
 from panel.server.roster import PeerLostError, Roster
@@ -19,8 +20,10 @@ WIDTH = 32
 
 def run_ranks(ranks: int, timeout: float, body: Callable[[int, Roster, Arena], None]) -> list[int]:
     """Run `body` in forked ranks; return their exit codes."""
-    arena = Arena({"roster": Roster.size(ranks), "slots": 2 * ranks * 16 * WIDTH * 4})
-    roster = Roster(arena.bytes("roster"), ranks, timeout)
+    sizes = {"roster": Roster.size(ranks), "ledger": 16 * ranks}
+    arena = Arena({**sizes, "slots": 2 * ranks * 16 * WIDTH * 4})
+    cells = arena.bytes("ledger").cast("Q")
+    roster = Roster(arena.bytes("roster"), ranks, timeout, Ledger(cells[:ranks], cells[ranks:]))
     pids = []
     for rank in range(ranks):
         pid = os.fork()

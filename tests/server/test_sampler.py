@@ -56,47 +56,83 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it() -> None:
     assert kept == [1, 2, 3, 4, 4]
 
 
-@pytest.mark.parametrize("draft", [[], [0], [3], [5]])
-def test_a_draft_does_not_change_the_distribution(draft: list[int]) -> None:
+def test_tokens_come_as_often_as_they_are_probable() -> None:
     count = 4000
+    numbers = Random(1)
     seen = np.zeros(6)
-    rows = np.tile(LOGITS, (len(draft) + 1, 1))
-    for seed in range(count):
-        chosen = sample(rows, [sequence(seed, draft, temperature=0.8, top_p=0.95)], len(rows))[0]
-        assert len(chosen.tokens) == 1 + (chosen.tokens[0] in draft)
-        seen[chosen.tokens[0]] += 1
+    for _ in range(count):
+        one = sequence(temperature=0.8, top_p=0.95)
+        one.random = numbers
+        seen[sample(LOGITS[None], [one], [0])[0].tokens[0]] += 1
     expected = probabilities(LOGITS, Generate("x", [1], 1, temperature=0.8, top_p=0.95))
     assert np.allclose(seen / count, expected, atol=0.03)
 
 
+@given(
+    st.integers(0, 1000),
+    st.lists(st.integers(0, 5), max_size=5),
+    st.sampled_from([{}, {"top_k": 3}, {"repetition_penalty": 1.3}, {"presence_penalty": 0.7}]),
+)
+def test_a_text_is_the_same_with_drafts_and_without(
+    seed: int, draft: list[int], fields: dict[str, float]
+) -> None:
+    rows = np.tile(LOGITS, (len(draft) + 1, 1)) * np.arange(1, len(draft) + 2)[:, None]
+    drafted = sequence(seed, draft, **fields)
+    tokens = sample(rows, [drafted], [0])[0].tokens
+    plain = sequence(seed, **fields)
+    for row in rows[: len(tokens)]:
+        plain.tokens += sample(row[None], [plain], [0])[0].tokens
+    assert tokens == plain.answer
+    assert tokens[:-1] == draft[: len(tokens) - 1]
+    assert drafted.random.getstate() == plain.random.getstate()
+
+
+def test_rows_of_sequences_begin_where_the_plan_says() -> None:
+    rows = np.eye(6)[[3, 1, 4, 2, 5]]
+    first, second = sequence(0, [3], temperature=0), sequence(temperature=0)
+    choices = sample(rows, [first, second], [0, 3])
+    assert [choice.tokens for choice in choices] == [[3, 1], [2]]
+
+
 def test_a_greedy_draft_is_followed_as_far_as_it_is_right() -> None:
     rows = np.eye(6)[[3, 1, 4, 2]]
-    assert sample(rows, [sequence(0, [3, 1, 5], temperature=0)], 4)[0].tokens == [3, 1, 4]
-    assert sample(rows, [sequence(0, [3, 1, 4], temperature=0)], 4)[0].tokens == [3, 1, 4, 2]
-    assert sample(rows, [sequence(0, [0, 1, 4], temperature=0)], 4)[0].tokens == [3]
+    assert sample(rows, [sequence(0, [3, 1, 5], temperature=0)], [0])[0].tokens == [3, 1, 4]
+    assert sample(rows, [sequence(0, [3, 1, 4], temperature=0)], [0])[0].tokens == [3, 1, 4, 2]
+    assert sample(rows, [sequence(0, [0, 1, 4], temperature=0)], [0])[0].tokens == [3]
 
 
 def test_penalties_count_the_answer_and_not_the_prompt() -> None:
     greedy = sequence(temperature=0, presence_penalty=1.5)
     greedy.request.tokens[:] = [0, 0]
-    assert sample(LOGITS[None], [greedy], 1)[0].tokens == [0]
+    assert sample(LOGITS[None], [greedy], [0])[0].tokens == [0]
     greedy.tokens.append(0)
-    assert sample(LOGITS[None], [greedy], 1)[0].tokens == [1]
+    assert sample(LOGITS[None], [greedy], [0])[0].tokens == [1]
     often = sequence(temperature=0, frequency_penalty=0.6)
     often.tokens += [0]
-    assert sample(LOGITS[None], [often], 1)[0].tokens == [0]
+    assert sample(LOGITS[None], [often], [0])[0].tokens == [0]
     often.tokens += [0]
-    assert sample(LOGITS[None], [often], 1)[0].tokens == [1]
+    assert sample(LOGITS[None], [often], [0])[0].tokens == [1]
+
+
+def test_repetition_counts_prompt_and_answer_and_pulls_down_either_sign() -> None:
+    one = sequence(temperature=0, repetition_penalty=2.5, logprobs=0)
+    one.request.tokens[:] = one.tokens[:] = [0, 4]
+    assert sample(LOGITS[None], [one], [0])[0].tokens == [1]
+    one.tokens.append(1)
+    assert sample(LOGITS[None], [one], [0])[0].tokens == [0]
+    negative = np.array([[-1.0, -2.0]], np.float32)
+    one.request.tokens[:] = one.tokens[:] = [0]
+    assert sample(negative, [one], [0])[0].tokens == [1]
 
 
 def test_penalties_count_accepted_drafts_of_the_same_step() -> None:
     rows = np.tile(LOGITS, (3, 1))
     drafted = sequence(0, [0, 0], temperature=0, presence_penalty=1.5)
-    assert sample(rows, [drafted], 3)[0].tokens == [0, 1]
+    assert sample(rows, [drafted], [0])[0].tokens == [0, 1]
 
 
 def test_logprobs_are_those_before_temperature() -> None:
-    chosen = sample(LOGITS[None], [sequence(temperature=0.1, logprobs=2)], 1)[0]
+    chosen = sample(LOGITS[None], [sequence(temperature=0.1, logprobs=2)], [0])[0]
     assert chosen.logprobs is not None
     expected = LOGITS - np.log(np.exp(LOGITS).sum())
     assert chosen.logprobs[0].logprob == pytest.approx(float(expected[chosen.tokens[0]]))
@@ -107,6 +143,6 @@ def test_logprobs_are_those_before_temperature() -> None:
 def test_bad_logits_end_their_own_sequence_alone(bad: float) -> None:
     rows = np.tile(LOGITS, (2, 1))
     rows[0, 2] = bad
-    choices = sample(rows, [sequence(), sequence(temperature=0)], 1)
+    choices = sample(rows, [sequence(), sequence(temperature=0)], [0, 1])
     assert "NaN" in (choices[0].error or "")
     assert choices[1].tokens == [0]

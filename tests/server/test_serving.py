@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from panel.server.messages import Abort, Drain, Generate
-from tests.server.checkpoints import Checkpoint, agreement
+from tests.server.checkpoints import Checkpoint, Checkpoints, agreement
 from tests.server.support import Answer, Gang, Nursery
 
 
 def prompt(number: int, size: int) -> list[int]:
-    return [random.Random(number).randrange(512) for _ in range(size)]
+    numbers = random.Random(number)
+    return [numbers.randrange(512) for _ in range(size)]
 
 
 def greedy(name: str, tokens: list[int], count: int = 24) -> Generate:
@@ -36,8 +37,8 @@ def check(reference: Checkpoint, requests: Sequence[Generate], answers: Sequence
 
 
 @pytest.fixture
-def tied(checkpoints: dict[str, Checkpoint]) -> Checkpoint:
-    return checkpoints["tied"]
+def tied(checkpoints: Checkpoints) -> Checkpoint:
+    return checkpoints["v3-tied"]
 
 
 @pytest.mark.parametrize("chunk", [16, 512])

@@ -70,4 +70,4 @@ class BearerCheck:
 
 def _guarded(path: str) -> bool:
     """Whether a call uses the engine; probes only look at it."""
-    return path.startswith("/v1/") or path == "/abort_request"
+    return path.startswith("/v1/") or path in ("/abort_request", "/flush_cache")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from panel.server.frontend.chat import ChatFormat
@@ -13,15 +14,12 @@ from panel.server.frontend.choice import Choice
 from panel.server.frontend.completions import CompletionFormat
 from panel.server.frontend.disconnect import unless_disconnected
 from panel.server.frontend.errors import ApiError
-from panel.server.frontend.generation import generation
+from panel.server.frontend.generation import Generation, generation
 from panel.server.frontend.prepare import Job, chat_job, completion_job
 from panel.server.frontend.requests import ChatRequest, CompletionRequest, decode
 from panel.server.frontend.service import Service
 from panel.server.frontend.sse import EventStream
 from panel.server.frontend.wire import DONE, Format, encode, event
-
-CLIENT_GONE = 499
-"""The status that logs show for a client that hung up; nobody receives it."""
 
 
 class Model(msgspec.Struct, frozen=True):
@@ -56,7 +54,7 @@ class Api:
     async def chat(self, request: Request) -> Response:
         """Answer `POST /v1/chat/completions`."""
         context = self._service.context()
-        body = decode(await request.body(), ChatRequest)
+        body = decode(await self._service.read(request), ChatRequest)
         self._check_model(body.model)
         text = self._service.text
         job = chat_job(body, text, context)
@@ -65,7 +63,7 @@ class Api:
     async def completions(self, request: Request) -> Response:
         """Answer `POST /v1/completions`."""
         context = self._service.context()
-        body = decode(await request.body(), CompletionRequest)
+        body = decode(await self._service.read(request), CompletionRequest)
         self._check_model(body.model)
         text = self._service.text
         job = completion_job(body, text, context)
@@ -83,20 +81,22 @@ class Api:
     async def _respond(self, request: Request, job: Job, form: Format) -> Response:
         if job.stream:
             return EventStream(self._stream(job, form))
-        try:
-            body = await unless_disconnected(request.receive, self._complete(job, form))
-        except ClientDisconnect:
-            return Response(status_code=CLIENT_GONE)
+        body = await unless_disconnected(request.receive, self._complete(job, form))
         return Response(body, media_type="application/json")
 
+    def _generation(self, job: Job) -> AbstractContextManager[Generation]:
+        service = self._service
+        service.check_room(len(job.sequences))
+        return generation(job, service.text, service.link, service.metrics)
+
     async def _complete(self, job: Job, form: Format) -> bytes:
-        with generation(job, self._service.text, self._service.link, self._service.metrics) as run:
+        with self._generation(job) as run:
             while not run.done:
                 await run.advance()
             return encode(form.answer([choice.take() for choice in run.choices], run.usage()))
 
     async def _stream(self, job: Job, form: Format) -> AsyncGenerator[bytes, None]:
-        with generation(job, self._service.text, self._service.link, self._service.metrics) as run:
+        with self._generation(job) as run:
             chunks = list(form.opening())
             while not run.done:
                 pieces = [choice.take() for choice in await run.advance() if self._due(choice)]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+
+CLIENT_GONE = 499
+"""The status that logs show for a client that hung up; nobody receives it."""
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
@@ -57,6 +60,12 @@ async def on_http_error(_: Request, error: Exception) -> Response:
     """Answer what the router refuses: unknown path, wrong method."""
     assert isinstance(error, HTTPException)
     return ApiError(str(error.detail), status=error.status_code).response()
+
+
+async def on_hang_up(_: Request, error: Exception) -> Response:
+    """Answer a client that is gone, with a status for the log."""
+    assert isinstance(error, ClientDisconnect)
+    return Response(status_code=CLIENT_GONE)
 
 
 async def on_bug(_: Request, error: Exception) -> Response:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,9 +16,13 @@ from panel.server.frontend.inbox import Inbox
 from panel.server.messages import (
     Abort,
     Drain,
+    Flush,
+    Flushed,
     Frames,
     FromEngine,
     Generate,
+    Rebalance,
+    Rebalanced,
     Started,
     Stats,
     Step,
@@ -27,6 +34,8 @@ from panel.server.messages import (
 from panel.server.phases import Phase
 
 LOST = "rank 0 is gone without a word; look in the log of rank 0"
+
+Answer = TypeVar("Answer", Flushed, Rebalanced)
 
 
 class Link(asyncio.Protocol):
@@ -45,6 +54,8 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._requests: dict[str, Inbox] = {}
         self._inboxes: dict[str, Inbox] = {}
+        self._asked: dict[type, deque[asyncio.Future[Any]]] = defaultdict(deque)
+        """Questions that wait, by the kind of answer: rank 0 answers in order."""
 
     @property
     def phase(self) -> Phase:
@@ -64,6 +75,11 @@ class Link(asyncio.Protocol):
     def running(self) -> int:
         """Requests that have not ended."""
         return len(self._requests)
+
+    @property
+    def open(self) -> int:
+        """Sequences that have not finished."""
+        return len(self._inboxes)
 
     @contextmanager
     def request(self, request_id: str, sequences: list[Generate]) -> Iterator[Inbox]:
@@ -106,6 +122,20 @@ class Link(asyncio.Protocol):
         self._send(Drain(seconds))
         asyncio.get_running_loop().call_later(seconds, self.abort)
 
+    async def flush(self) -> int:
+        """Forget the cached prompts that nobody uses; return their tokens."""
+        return (await self._ask(Flush(), Flushed)).tokens
+
+    async def rebalance(self) -> Rebalanced:
+        """Put the experts where their load asks for them."""
+        return await self._ask(Rebalance(), Rebalanced)
+
+    async def _ask(self, question: ToEngine, kind: type[Answer]) -> Answer:
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked[kind].append(answer)
+        self._send(question)
+        return await answer
+
     def close(self) -> None:
         """Hang up."""
         if self._transport is not None:
@@ -127,6 +157,10 @@ class Link(asyncio.Protocol):
                     self.stats = stats
                 case Started() as started:
                     self.started = started
+                case Flushed() | Rebalanced() as answer:
+                    waiting = self._asked[type(answer)].popleft()
+                    if not waiting.done():
+                        waiting.set_result(answer)
                 case Stopped(reason):
                     self.loss = f"the engine stopped: {reason}"
 
@@ -135,6 +169,9 @@ class Link(asyncio.Protocol):
         self.closed.set()
         for inbox in self._requests.values():
             inbox.fail(self.loss)
+        for answer in chain.from_iterable(self._asked.values()):
+            if not answer.done():
+                answer.set_exception(ApiError(self.loss, status=503, code="engine_unavailable"))
 
     def _deliver(self, tokens: Tokens) -> None:
         inbox = self._inboxes.get(tokens.rid)

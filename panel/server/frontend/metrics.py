@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -13,17 +13,27 @@ from panel.server.messages import Finish, Stats
 _SHORT = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 5)
 _LONG = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
 
+
+def _hit_rate(stats: Stats) -> float:
+    return stats.cached_tokens / max(1, stats.prompt_tokens)
+
+
 _GAUGES: tuple[tuple[str, str, Callable[[Stats], float]], ...] = (
     ("requests_running", "Sequences in the batch", lambda s: s.running),
     ("requests_waiting", "Sequences that wait for room", lambda s: s.waiting),
     ("kv_used_tokens", "Tokens of KV cache in use", lambda s: s.kv_used),
     ("kv_capacity_tokens", "Tokens the KV cache holds", lambda s: s.kv_total),
+    ("kv_cached_tokens", "Tokens of past prompts kept for new ones", lambda s: s.kv_cached),
+    ("prefix_cache_hit_rate", "Share of prompt tokens found in the cache", _hit_rate),
     ("step_seconds", "Median wall time of the last decode steps", lambda s: s.step_ms / 1e3),
 )
 _COUNTERS: tuple[tuple[str, str, Callable[[Stats], float]], ...] = (
     ("steps", "Model steps", lambda s: s.steps),
-    ("prompt_tokens", "Tokens prefilled", lambda s: s.prompt_tokens),
+    ("prefill_steps", "Steps with a prompt or a part of one", lambda s: s.prefill_steps),
+    ("prompt_tokens", "Tokens of prompts", lambda s: s.prompt_tokens),
+    ("cached_prompt_tokens", "Tokens of prompts found in the cache", lambda s: s.cached_tokens),
     ("generation_tokens", "Tokens generated", lambda s: s.generated_tokens),
+    ("rebalances", "Times that experts were given new places", lambda s: s.rebalances),
     ("preemptions", "Sequences put back because the KV cache was full", lambda s: s.preemptions),
     ("spec_drafts", "Verify passes that had a draft", lambda s: s.spec_drafts),
     ("spec_draft_tokens", "Tokens drafted", lambda s: s.spec_draft_tokens),
@@ -45,14 +55,30 @@ class _EngineCollector(Collector):
             yield GaugeMetricFamily(f"moepanel_{name}", text, value(stats))
         for name, text, value in _COUNTERS:
             yield CounterMetricFamily(f"moepanel_{name}", text, value(stats))
-        accepted = CounterMetricFamily(
-            "moepanel_spec_accepted_tokens_per_position",
+        if stats.expert_balancedness is not None:
+            yield GaugeMetricFamily(
+                "moepanel_expert_balancedness",
+                "Mean over maximum of the ranks' expert load since the last rebalance",
+                stats.expert_balancedness,
+            )
+        yield _labelled(
+            "spec_accepted_tokens_per_position",
             "Drafted tokens accepted, by place in the draft",
-            labels=["position"],
+            "position",
+            enumerate(stats.spec_accepted_per_position),
         )
-        for position, count in enumerate(stats.spec_accepted_per_position):
-            accepted.add_metric([str(position)], count)
-        yield accepted
+        yield _labelled(
+            "decode_steps", "Decode steps by padded batch size", "bucket", stats.decode_steps
+        )
+
+
+def _labelled(
+    name: str, text: str, label: str, counts: Iterable[tuple[int, int]]
+) -> CounterMetricFamily:
+    family = CounterMetricFamily(f"moepanel_{name}", text, labels=[label])
+    for value, count in counts:
+        family.add_metric([str(value)], count)
+    return family
 
 
 class Metrics:

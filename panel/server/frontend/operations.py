@@ -53,6 +53,12 @@ class Aborted(msgspec.Struct, frozen=True):
     aborted: int
 
 
+class FlushedCache(msgspec.Struct, frozen=True):
+    """Body of the answer to `/flush_cache`."""
+
+    flushed_tokens: int
+
+
 class Operations:
     """The endpoints beside `/v1`."""
 
@@ -90,10 +96,22 @@ class Operations:
 
     async def abort(self, request: Request) -> Response:
         """Answer `POST /abort_request` with the number of requests that it ended."""
-        body = decode(await request.body(), AbortRequest)
+        body = decode(await self._service.read(request), AbortRequest)
         if (body.rid is None) == (body.abort_all is None):
             raise ApiError('give either "rid" or "abort_all": true', param="rid")
         return _json(Aborted(self._service.link.abort(body.rid)))
+
+    async def rebalance(self, _: Request) -> Response:
+        """Answer `POST /eplb/rebalance` with what moved."""
+        self._service.context()
+        if self._service.options.ep_size == 1:
+            raise ApiError("experts have places of their own only with ep-size above 1")
+        return _json(await self._service.link.rebalance())
+
+    async def flush(self, _: Request) -> Response:
+        """Answer `POST /flush_cache` with the tokens of cached prompts that it forgot."""
+        self._service.context()
+        return _json(FlushedCache(await self._service.link.flush()))
 
 
 def masked(options: Options) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def chat_job(request: ChatRequest, text: Text, context: int) -> Job:
         [_template_message(message) for message in request.messages],
         add_generation_prompt=request.add_generation_prompt,
         extra=request.chat_template_kwargs or {},
+        context=context,
     )
     return _job(
         request,
@@ -64,7 +65,7 @@ def completion_job(request: CompletionRequest, text: Text, context: int) -> Job:
     if request.echo and request.logprobs is not None:
         raise ApiError("echo cannot go with logprobs: prompts are not scored", param="echo")
     prompts = [
-        text.encode(prompt) if isinstance(prompt, str) else prompt
+        text.encode(prompt, context) if isinstance(prompt, str) else prompt
         for prompt in split_prompts(request.prompt)
     ]
     return _job(
@@ -138,6 +139,8 @@ def _job(
                 logprobs=logprobs,
                 frequency_penalty=request.frequency_penalty or 0.0,
                 presence_penalty=request.presence_penalty or 0.0,
+                repetition_penalty=_default(request.repetition_penalty, 1.0),
+                priority=request.priority or 0,
             )
             for prompt in prompts
             for copy in range(copies)

@@ -47,6 +47,9 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0.0, le=10.0)] | None = None
+    priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
+    """The highest goes first; 0 without one."""
 
 
 class TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
@@ -104,5 +107,5 @@ def decode(body: bytes, kind: type[Body]) -> Body:
         message = str(error)
         place = _PATH.search(message) or _MISSING.search(message)
         raise ApiError(message, param=place[1] if place else None, code="invalid_value") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError(f"the body is not valid JSON: {error}", code="invalid_json") from None

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from starlette.requests import Request
+
+from panel.server.frontend.body import read_body
 from panel.server.frontend.errors import ApiError
 from panel.server.frontend.link import Link
 from panel.server.frontend.metrics import Metrics
@@ -50,3 +53,24 @@ class Service:
         if reason is not None or started is None:
             raise ApiError(reason or "", status=503, code="engine_unavailable", retry_after=1)
         return min(started.max_context, started.max_total_tokens)
+
+    async def read(self, request: Request) -> bytes:
+        """Return the body of a request; raises `ApiError` 413 for one that is too large."""
+        return await read_body(request, self.options.max_body_bytes)
+
+    def check_room(self, sequences: int) -> None:
+        """Raise `ApiError` where so many more sequences may not wait: 503, or 400 if never."""
+        most = self.options.max_running_requests + self.options.max_queued_requests
+        if sequences > most:
+            raise ApiError(
+                f"the request asks for {sequences} choices; {most} may run and wait together",
+                param="n",
+            )
+        if self.link.open + sequences > most:
+            raise ApiError(
+                f"the engine is overloaded: {self.link.open} sequences run or wait, and "
+                f"{most} may; try again later",
+                status=503,
+                code="queue_full",
+                retry_after=1,
+            )

@@ -35,10 +35,14 @@ class Text:
         """Ids that end an answer."""
         self.bos = bos
         self.vocab_size = tokenizer.get_vocab_size()
+        self._longest = max(map(len, tokenizer.get_vocab()))
 
-    def encode(self, text: str) -> list[int]:
-        """Return the tokens of a plain prompt, with the special tokens the checkpoint adds."""
-        return self._tokenizer.encode(text).ids
+    def encode(self, text: str, context: int | None = None) -> list[int]:
+        """Return the tokens of a plain prompt, with the special tokens the checkpoint adds.
+
+        Raises `ApiError` for a text that cannot have as few as `context` tokens.
+        """
+        return self._encode(text, context, special=True)
 
     def encode_chat(
         self,
@@ -46,8 +50,12 @@ class Text:
         *,
         add_generation_prompt: bool,
         extra: Mapping[str, Any],
+        context: int | None = None,
     ) -> list[int]:
-        """Return the tokens of a conversation; the template writes the special tokens itself."""
+        """Return the tokens of a conversation; the template writes the special tokens itself.
+
+        Raises `ApiError` for a text that cannot have as few as `context` tokens.
+        """
         if self._template is None:
             raise ApiError(
                 "this model has no chat template: use /v1/completions", code="no_chat_template"
@@ -55,7 +63,20 @@ class Text:
         prompt = self._template.render(
             messages, add_generation_prompt=add_generation_prompt, extra=extra
         )
-        return self._tokenizer.encode(prompt, add_special_tokens=False).ids
+        return self._encode(prompt, context, special=False)
+
+    def _encode(self, text: str, context: int | None, *, special: bool) -> list[int]:
+        # A prompt of megabytes would keep all other requests waiting while it is encoded.
+        if context is not None and len(text) > context * self._longest:
+            raise ApiError(
+                f"the prompt has {len(text)} characters: more than the context of {context} "
+                "tokens can hold",
+                code="context_length_exceeded",
+            )
+        try:
+            return self._tokenizer.encode(text, add_special_tokens=special).ids
+        except UnicodeEncodeError as error:
+            raise ApiError(f"the prompt is not valid Unicode: {error.reason}") from None
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, without special tokens."""

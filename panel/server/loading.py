@@ -1,0 +1,54 @@
+"""What all parts of a layer are loaded with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from panel.server.norm import RMSNorm
+from panel.server.parallel import Shard
+from panel.server.shape import ModelConfig
+from panel.server.weights import Part, WeightSource
+
+Gated = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Gate and up, [columns, hidden], and down, [hidden, columns]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """A source of weights, and the rank they are for."""
+
+    config: ModelConfig
+    shard: Shard
+    source: WeightSource
+    device: torch.device
+    dtype: torch.dtype
+
+    def get(self, name: str, shape: tuple[int, ...], part: Part = ()) -> torch.Tensor:
+        """Return `part` of a tensor, in float32 on the host."""
+        return self.source.get(name, shape, part)
+
+    def place(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor as the rank computes with it."""
+        return tensor.to(self.device, self.dtype)
+
+    def norm(self, name: str, width: int, eps: float | None = None) -> RMSNorm:
+        """Return a norm, by default with the config's epsilon."""
+        gain = self.place(self.get(name, (width,)))
+        return RMSNorm.of(gain, self.config.rms_norm_eps if eps is None else eps)
+
+    def mlp(self, prefix: str, width: int, part: slice) -> Gated:
+        """Return a part of a feed-forward part of `width` columns."""
+        hidden = self.config.hidden_size
+        return (
+            self.get(prefix + "gate_proj.weight", (width, hidden), (part,)),
+            self.get(prefix + "up_proj.weight", (width, hidden), (part,)),
+            self.get(prefix + "down_proj.weight", (hidden, width), (slice(None), part)),
+        )
+
+    def out_bias(self, prefix: str) -> torch.Tensor | None:
+        """Return the bias of an output projection, on one of the ranks that add up."""
+        if not self.config.attention_bias or not self.shard.adds_bias:
+            return None
+        return self.place(self.get(prefix + "o_proj.bias", (self.config.hidden_size,)))

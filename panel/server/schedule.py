@@ -1,0 +1,56 @@
+"""What the scheduler goes by and what it says: limits, steps, choices, counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from panel.server.messages import TokenLogprob
+from panel.server.plan import Plan
+from panel.server.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds of a schedule."""
+
+    vocab_size: int
+    max_context: int
+    max_running: int
+    chunk: int
+    """Tokens in one step at most, unless more sequences than that decode."""
+    buckets: tuple[int, ...]
+    draft_tokens: int
+    """Most guessed tokens of a sequence; 0 without speculation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was sampled for one sequence in one step."""
+
+    tokens: list[int]
+    logprobs: list[TokenLogprob] | None = None
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Counters:
+    """Sums since start."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A step: the plan, and the sequences of its segments in the same order."""
+
+    plan: Plan
+    sequences: tuple[Sequence, ...] = ()
+
+    @property
+    def sampled(self) -> list[Sequence]:
+        """The sequences for which logits come back, in the order of `plan.logit_begins`."""
+        pairs = zip(self.sequences, self.plan.segments, strict=True)
+        return [sequence for sequence, segment in pairs if segment.logits]

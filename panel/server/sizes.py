@@ -1,0 +1,28 @@
+"""Bounds of a step and of a sequence that follow from the flags."""
+
+from __future__ import annotations
+
+from panel.server.options import Options
+from panel.server.shape import ModelConfig
+
+
+def draft_tokens(options: Options) -> int:
+    """Return the most tokens guessed for one sequence in a step."""
+    if options.speculative_algorithm == "off":
+        return 0
+    return options.speculative_num_draft_tokens
+
+
+def logit_rows(options: Options) -> int:
+    """Return the most rows of logits in one step."""
+    return options.max_running_requests * (1 + draft_tokens(options))
+
+
+def step_rows(options: Options) -> int:
+    """Return the most rows of one step."""
+    return options.chunked_prefill_size + logit_rows(options)
+
+
+def max_context(options: Options, config: ModelConfig) -> int:
+    """Return the most tokens of a sequence that flags and model allow."""
+    return min(options.context_length or config.max_context, config.max_context)
