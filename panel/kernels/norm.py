@@ -1,9 +1,8 @@
-"""RMSNorm, alone and fused with the addition of the residual.
+"""RMSNorm in one pass.
 
-One program a row: the row is read once, normalised in float32, written once. Bytes moved: 2 per
-element and tensor in bf16, so a decode step is bound by launch latency and a prefill by bandwidth.
-Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019); the epsilon and the order
-of casts are those of the DeepSeek checkpoints' reference code (weight times the cast-back value).
+One program a row: the row is read once, its length is summed in float32, the result written once.
+Bytes moved: two a bf16 element in, two out, so that a decode step is bound by the launch. Source:
+Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
 """
 
 from __future__ import annotations
@@ -13,63 +12,63 @@ import triton
 import triton.language as tl
 
 
-def rms_norm_reference(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Return `x` (…, hidden) divided by its root mean square, times `weight` (hidden)."""
+def rms_norm_reference(x: torch.Tensor, gain: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:
+    """Return `x / sqrt(|x|² + floor²) * gain` over the last dimension, computed in float32.
+
+    Shapes: x [..., n]; gain [n], the checkpoint's times sqrt(n); floor a scalar, sqrt(n epsilon).
+    """
     wide = x.float()
-    scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    return weight * scaled.to(x.dtype)
+    length = torch.hypot(wide.norm(dim=-1, keepdim=True), floor.float())
+    return (wide / length * gain.float()).to(x.dtype)
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Return what `rms_norm_reference` does, in one pass. `x` is contiguous (rows, hidden)."""
-    out = torch.empty_like(x)
-    _launch(x, None, weight, out, eps)
-    return out
-
-
-def add_rms_norm(
-    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+def rms_norm(
+    x: torch.Tensor, gain: torch.Tensor, floor: torch.Tensor, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Add `x` to `residual` in place and return the norm of the sum; all (rows, hidden)."""
-    out = torch.empty_like(x)
-    _launch(x, residual, weight, out, eps)
-    return out
+    """Return what `rms_norm_reference` does; `out` may be `x`.
 
-
-def _launch(
-    x: torch.Tensor,
-    residual: torch.Tensor | None,
-    weight: torch.Tensor,
-    out: torch.Tensor,
-    eps: float,
-) -> None:
-    rows, hidden = x.shape
-    block = triton.next_power_of_2(hidden)
-    _kernel[(rows,)](
-        x,
-        x if residual is None else residual,
-        weight,
-        out,
-        hidden,
-        eps,
-        HAS_RESIDUAL=residual is not None,
+    `x` is [rows, n] or [rows, heads, n], the last dimension contiguous, the others strided at will.
+    """
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
+    source, target = (t if t.dim() == 3 else t.unsqueeze(1) for t in (x, out))
+    rows, heads, width = source.shape
+    block = triton.next_power_of_2(width)
+    _kernel[(rows, heads)](
+        source,
+        target,
+        gain,
+        floor,
+        width,
+        source.stride(0),
+        source.stride(1),
+        target.stride(0),
+        target.stride(1),
         BLOCK=block,
         num_warps=min(16, max(1, block // 512)),
     )
+    return out
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _kernel(x, residual, weight, out, hidden, eps, HAS_RESIDUAL: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    row = tl.program_id(0).to(tl.int64) * hidden
+def _kernel(  # type: ignore[no-untyped-def]
+    source,
+    target,
+    gain,
+    floor,
+    width,
+    source_row,
+    source_head,
+    target_row,
+    target_head,
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     columns = tl.arange(0, BLOCK)
-    inside = columns < hidden
-    values = tl.load(x + row + columns, mask=inside, other=0.0)
-    if HAS_RESIDUAL:
-        # Rounded to the residual's type before the norm: later layers see the same number.
-        values = values + tl.load(residual + row + columns, mask=inside, other=0.0)
-        tl.store(residual + row + columns, values, mask=inside)
-    wide = values.to(tl.float32)
-    scale = tl.rsqrt(tl.sum(wide * wide, axis=0) / hidden + eps)
-    scaled = (wide * scale).to(values.dtype)
-    gain = tl.load(weight + columns, mask=inside, other=0.0)
-    tl.store(out + row + columns, gain * scaled, mask=inside)
+    inside = columns < width
+    at = source + row * source_row + head * source_head
+    wide = tl.load(at + columns, mask=inside, other=0.0).to(tl.float32)
+    least = tl.load(floor).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(wide * wide, axis=0) + least * least)
+    result = wide * scale * tl.load(gain + columns, mask=inside, other=0.0).to(tl.float32)
+    to = target + row * target_row + head * target_head
+    tl.store(to + columns, result.to(target.dtype.element_ty), mask=inside)
