@@ -8,13 +8,18 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from panel.config.home import Home
 from panel.config.toml import read_toml, refuse_unknown, typed
 from panel.domain.errors import NotFoundError, UsageError
-from panel.domain.flags import Profile
+from panel.domain.flags import Hardware, Installation, Profile
 
 _SHIPPED = Path(__file__).parent / "data"
-_KEYS = ("engine", "note", "flags", "env")
+_KEYS = ("engine", "note", "model", "hardware", "flags", "env")
+_ENGINE_KEYS = ("name", *Installation.__struct_fields__)
+_HARDWARE_KEYS = ("gpus", "memory-gib", "capability", "link")
+_GIB = 1 << 30
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -29,7 +34,7 @@ def load_profile(home: Home, name: str) -> Profile:
     files = profile_files(home)
     if name not in files:
         close = difflib.get_close_matches(name, files, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(files)}"
+        hint = f"did you mean {close[0]}?" if close else "moepanel profile list shows all"
         raise NotFoundError(f"no profile {name!r}", hint)
     return read_profile(files[name])
 
@@ -40,10 +45,14 @@ def read_profile(path: Path) -> Profile:
     refuse_unknown(path, table, _KEYS)
     if "engine" not in table:
         raise UsageError(f"{path}: the key engine is missing", 'add engine = "builtin"')
+    engine, installation = _engine(path, table)
     flags, env = (typed(path, table, key, {}) for key in ("flags", "env"))
     return Profile(
         name=path.stem,
-        engine=typed(path, table, "engine", ""),
+        engine=engine,
+        installation=installation,
+        model=typed(path, table, "model", ""),
+        hardware=_hardware(path, table),
         note=typed(path, table, "note", ""),
         flags={name: _text(path, f"flags.{name}", value) for name, value in flags.items()},
         env={name: _text(path, f"env.{name}", value) for name, value in env.items()},
@@ -63,10 +72,24 @@ def save_profile(home: Home, profile: Profile) -> Path:
     path = home.profiles / f"{profile.name}.toml"
     known = profile_files(home).get(profile.name)
     document = tomlkit.parse(known.read_text()) if known else tomlkit.document()
-    document["engine"] = profile.engine
-    if profile.note or "note" in document:
-        document["note"] = profile.note
-    for key, values in (("flags", profile.flags), ("env", profile.env)):
+    for key, text in (("note", profile.note), ("model", profile.model)):
+        if text or key in document:
+            document[key] = text
+    tables = {"flags": profile.flags, "env": profile.env}
+    installed = {
+        name: text
+        for name, text in msgspec.structs.asdict(profile.installation).items()
+        if text or name in document.get("engine", ())
+    }
+    if installed:
+        if not isinstance(document.get("engine"), dict):
+            document["engine"] = tomlkit.table()
+        tables["engine"] = {"name": profile.engine, **installed}
+    else:
+        document["engine"] = profile.engine
+    if profile.hardware is not None:
+        tables["hardware"] = _hardware_texts(profile.hardware)
+    for key, values in tables.items():
         if values or key in document:
             _update(document.setdefault(key, tomlkit.table()), values)
     fresh = path.with_suffix(".new")
@@ -74,6 +97,40 @@ def save_profile(home: Home, profile: Profile) -> Path:
         file.write(tomlkit.dumps(document))
     fresh.replace(path)
     return path
+
+
+def _engine(path: Path, table: dict[str, Any]) -> tuple[str, Installation]:
+    """Return name and installation: `engine` is a text, or a table with the key `name`."""
+    if not isinstance(table["engine"], dict):
+        return typed(path, table, "engine", ""), Installation()
+    known = typed(path, table, "engine", {})
+    refuse_unknown(path, known, _ENGINE_KEYS)
+    texts = {key: typed(path, known, key, "") for key in _ENGINE_KEYS}
+    name = texts.pop("name")
+    if not name:
+        raise UsageError(f"{path}: engine.name is missing", 'add name = "sglang"')
+    return name, Installation(**texts)
+
+
+def _hardware(path: Path, table: dict[str, Any]) -> Hardware | None:
+    if "hardware" not in table:
+        return None
+    known = typed(path, table, "hardware", {})
+    refuse_unknown(path, known, _HARDWARE_KEYS)
+    gpus, gib = known.get("gpus"), known.get("memory-gib")
+    if type(gpus) is not int or not isinstance(gib, int | float) or gpus < 1 or gib <= 0:
+        raise UsageError(f"{path}: hardware needs gpus = 8 and memory-gib = 79.6, or the like")
+    link = typed(path, known, "link", "")
+    if link not in ("", "pcie", "nvlink"):
+        raise UsageError(f"{path}: hardware.link is pcie or nvlink, not {link!r}")
+    capability = typed(path, known, "capability", "")
+    return Hardware(gpus=gpus, memory=round(gib * _GIB), capability=capability, link=link)
+
+
+def _hardware_texts(hardware: Hardware) -> dict[str, str]:
+    texts = {"gpus": str(hardware.gpus), "memory-gib": f"{hardware.memory / _GIB:g}"}
+    named = {"capability": hardware.capability, "link": hardware.link}
+    return texts | {name: text for name, text in named.items() if text}
 
 
 def _tomls(folder: Path) -> list[Path]:

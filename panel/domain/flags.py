@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 Toggle = Literal["ep", "spec", "graphs"]
-FlagKind = Literal["int", "float", "str", "choice", "ints", "switch"]
+FlagKind = Literal["int", "float", "str", "choice", "ints", "strs", "switch"]
 
 
 class Flag(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +23,8 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[str, ...] = ()
     toggle: Toggle | None = None
     common: bool = False
+    aliases: tuple[str, ...] = ()
+    """Other spellings, without dashes."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,11 +46,41 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the engine of a profile lives, if not in this interpreter."""
+
+    version: str = ""
+    """What to plan for where nothing is installed that could be asked."""
+    python: str = ""
+    """Interpreter of the virtual environment that the engine is in."""
+    command: str = ""
+    """Command line that starts it, up to its flags, such as that of a container."""
+    stop: str = ""
+    """Command line that stops what `command` started."""
+    pids: str = ""
+    """Command line that prints the process ids of what `command` started."""
+
+
+class Hardware(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPUs that a profile is made for, where the node itself cannot be asked."""
+
+    gpus: int
+    memory: int
+    """Bytes of one GPU."""
+    capability: str = ""
+    """Compute capability, such as 12.0."""
+    link: Literal["pcie", "nvlink", ""] = ""
+
+
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """A named launch recipe."""
 
     name: str
     engine: str
+    installation: Installation = Installation()
+    model: str = ""
+    """Name of the shipped config of its model: a plan needs no weights then."""
+    hardware: Hardware | None = None
     flags: dict[str, str] = {}
     env: dict[str, str] = {}
     note: str = ""

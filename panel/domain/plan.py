@@ -20,6 +20,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     flag: str | None = None
     remedy: dict[str, str] = {}
     """Flags that would mend it."""
+    source: str = ""
+    """Where the fact is from: a file of the engine, a thread; empty where it is ours."""
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,11 +41,49 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None
 
 
+class Override(msgspec.Struct, frozen=True, kw_only=True):
+    """A flag or variable that the engine itself sets or changes at start."""
+
+    name: str
+    requested: str | None
+    """None is not passed."""
+    resolved: str
+    reason: str
+    source: str
+    """Where the fact is from."""
+
+
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the memory table of a rank, in bytes."""
 
     category: str
     predicted: int
+    note: str = ""
+
+
+class Fit(msgspec.Struct, frozen=True, kw_only=True):
+    """How the memory table stands to one GPU."""
+
+    total: int
+    """Bytes of one GPU."""
+    estimated: bool
+    """Weights are reckoned from the config; else counted from the checkpoint's headers."""
+    kv_tokens: int
+    after_weights: int
+    """Bytes free once weights and workspaces are there."""
+    left: int
+    """Bytes that nothing is planned for; below 0 it does not fit."""
+
+
+class Capability(msgspec.Struct, frozen=True, kw_only=True):
+    """A path that the engine may have on these GPUs."""
+
+    path: str
+    state: Literal["there", "silently off", "opt-in", "refused"]
+    why: str
+    source: str
+    unlock: str = ""
+    """What would bring it."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +98,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The command line, secrets redacted."""
     chips: tuple[str, ...] = ()
     """The launch in a few words: tp8, ep8, ngram:4, graphs≤16."""
+    overrides: tuple[Override, ...] = ()
     memory: tuple[Memory, ...] = ()
+    fit: Fit | None = None
+    capabilities: tuple[Capability, ...] = ()
     problems: tuple[Problem, ...] = ()
     changes: tuple[Change, ...] = ()
     """Against the running launch, or the last one."""

@@ -7,11 +7,22 @@ from itertools import pairwise
 
 import msgspec
 
-from panel.domain.events import Event, Exit, Gang, Health, Operator, PhaseEvent, Signal, Spawn
+from panel.domain.events import (
+    Event,
+    Exit,
+    Gang,
+    Health,
+    Operator,
+    PhaseEvent,
+    Signal,
+    Spawn,
+    Title,
+)
 from panel.domain.phases import Phase
 from panel.domain.states import LaunchState
 
-READY_ENDPOINT = "/ready"
+_READY_ENDPOINTS = ("/ready", "/health")
+"""Ours, and that of the other engines, which answers 200 only once they serve."""
 _STOPS = ("down", "down_now", "relaunch", "shutdown")
 _SOUND = (LaunchState.LAUNCHING, LaunchState.SERVING)
 _ORDER = {phase.value: index for index, phase in enumerate(Phase)}
@@ -28,11 +39,20 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     """Its end, where it has ended, was asked for or is its duty."""
     signalled: bool = False
     """We sent it a signal while it was alive."""
+    title: str = ""
+    """What it calls itself."""
+    tool: bool = False
+    """Something that a member runs, such as a compiler: its end says nothing."""
+
+    @property
+    def name(self) -> str:
+        """Its title where it has one, such as `EngineCore`, else its source."""
+        return self.title.rpartition("::")[2] or self.source
 
     @property
     def label(self) -> str:
         """How people call it: `rank 3`, `frontend`."""
-        return self.source if self.rank is None else f"rank {self.rank}"
+        return self.name if self.rank is None else f"rank {self.rank}"
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +94,13 @@ def reduce(run: Run, event: Event) -> Run:
     """Return the state after `event`."""
     match event:
         case Spawn():
-            process = Process(source=event.source, pid=event.pid, rank=event.rank)
+            tool = event.ppid in run.processes
+            process = Process(source=event.source, pid=event.pid, rank=event.rank, tool=tool)
+            return _with_process(run, process)
+        case Title(pid=pid) if pid in run.processes:
+            process = run.processes[pid]
+            rank = process.rank if event.rank is None else event.rank
+            process = msgspec.structs.replace(process, title=event.title, rank=rank, tool=False)
             return _with_process(run, process)
         case Signal(pid=pid) if pid in run.processes and pid not in run.deaths:
             process = msgspec.structs.replace(run.processes[pid], signalled=True)
@@ -84,7 +110,7 @@ def reduce(run: Run, event: Event) -> Run:
         case PhaseEvent(rank=rank):
             entered = (*run.phases.get(rank, ()), event)
             return msgspec.structs.replace(run, phases={**run.phases, rank: entered})
-        case Health(endpoint=endpoint, code=200) if endpoint == READY_ENDPOINT:
+        case Health(endpoint=endpoint, code=200) if endpoint in _READY_ENDPOINTS:
             if run.state is LaunchState.LAUNCHING:
                 return msgspec.structs.replace(run, state=LaunchState.SERVING, ready_t=event.t)
         case Operator(action=action) if action in _STOPS:
@@ -124,7 +150,7 @@ def _with_process(run: Run, process: Process) -> Run:
 def _exited(run: Run, process: Process, event: Exit) -> Run:
     # The spawner ends once it has forked: that is its duty.
     done = process.source == "spawner" and event.code == 0
-    expected = done or process.signalled or run.state is LaunchState.STOPPING
+    expected = done or process.tool or process.signalled or run.state is LaunchState.STOPPING
     process = msgspec.structs.replace(process, exited=event, expected=expected)
     return msgspec.structs.replace(_with_process(run, process), deaths=(*run.deaths, process.pid))
 

@@ -32,6 +32,8 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     state: ProcessState
     rank: int | None = None
+    title: str = ""
+    """What it calls itself, such as sglang::detokenizer; empty where it does not."""
     phase: str = "spawn"
     done: int = 0
     total: int = 0
@@ -47,6 +49,11 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 0
     last_line: str = ""
     exit: ProcessExit | None = None
+
+    @property
+    def label(self) -> str:
+        """What people call a process without a rank: `frontend`, `EngineCore`."""
+        return self.title.rpartition("::")[2] or self.source
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,14 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from panel.domain.flags import Flag, Toggle
+from panel.domain.flags import Flag, Installation, Toggle
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """How a gang ends: seconds for last words, and from TERM to KILL."""
+
+    evidence_s: float = 2.0
+    grace_s: float = 10.0
 
 
 class SpawnerJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +32,11 @@ class ProcessJob(msgspec.Struct, frozen=True, kw_only=True):
     argv: list[str]
     cwd: str | None
     log: str
+    world_size: int
+    stop: list[str] = []
+    """What ends processes that are no children of ours, such as those of a container."""
+    pids: list[str] = []
+    """What prints the ids of such processes."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,13 +53,19 @@ class Progress(NamedTuple):
     done: int
     total: int
     detail: int
-    step: int
-    age: float
-    """Seconds since it said so."""
+    step: int = 0
+    age: float | None = None
+    """Seconds since it said so; None where the engine has no heartbeat and only its log tells."""
+    meetings: int = 0
+    """How many meetings with the other ranks it has come to; 0 where the engine does not count."""
+    waiting: bool = False
+    """It has been waiting in the last one for more than a moment."""
+    said: str = ""
+    """The last line of its own, where ranks share a log."""
 
 
 class Pulse(Protocol):
-    """The heartbeats of one launch."""
+    """What the ranks of one launch last said of themselves, by heartbeat or by log."""
 
     def read(self) -> tuple[Progress | None, ...]:
         """Return the last word of each rank, None before the first."""
@@ -57,16 +75,26 @@ class Pulse(Protocol):
 
 
 class MetricNames(msgspec.Struct, frozen=True, kw_only=True):
-    """Names of an engine's Prometheus samples."""
+    """Names of an engine's Prometheus samples; empty where it has none."""
 
     generated: str
     running: str
     waiting: str
-    kv_used: str
-    kv_total: str
-    drafts: str
-    accepted: str
+    kv_used: str = ""
+    kv_total: str = ""
+    kv_share: str = ""
+    """Used part of the cache, 0 to 1, where no tokens are counted."""
+    kv_blocks: str = ""
+    """A sample with the labels `num_gpu_blocks` and `block_size`, where there is no total."""
+    throughput: str = ""
+    """Tokens a second, where the counter only moves when a request ends."""
+    drafts: str = ""
+    accepted: str = ""
+    acceptance: str = ""
+    """Tokens a verify pass, where drafts are not counted."""
     first_token: str
+    """A histogram, seconds."""
+    inter_token: str
     """A histogram, seconds."""
 
 
@@ -81,6 +109,15 @@ class Engine(Protocol):
     """Module arguments (`-m`, name) of the process that can be started before the flags are known;
     empty where there is none."""
     metric_names: MetricNames
+    health: str
+    """Path of the API that answers 200 once requests are served, and costs nothing to ask."""
+    policy: Policy
+
+    def at(self, installation: Installation) -> Engine:
+        """Return the engine as it is installed there. Raises `UsageError` where it cannot be."""
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that the engine needs to be kept and watched well."""
 
     def version(self) -> str:
         """Return the engine's version, empty where it is not installed."""
@@ -124,4 +161,4 @@ class Engine(Protocol):
         """Return how to start it; `values` contain the flags for the evidence."""
 
     def pulse(self, folder: Path, world_size: int) -> Pulse | None:
-        """Return the heartbeats once they exist."""
+        """Return what tells of the ranks, once it exists."""

@@ -8,8 +8,15 @@ from pathlib import Path
 
 from panel import __version__
 from panel.domain.errors import UsageError
-from panel.domain.flags import Flag, Toggle
-from panel.engines.base import Command, MetricNames, Progress, Pulse, SpawnerJob
+from panel.domain.flags import Flag, Installation, Toggle
+from panel.engines.base import (
+    Command,
+    MetricNames,
+    Policy,
+    Progress,
+    Pulse,
+    SpawnerJob,
+)
 from panel.server.exits import WORDS, Exit
 from panel.server.faults import parse_fault
 from panel.server.graphs import bucket_table
@@ -35,7 +42,28 @@ class Builtin:
         drafts="moepanel_spec_drafts_total",
         accepted="moepanel_spec_accepted_tokens_total",
         first_token="moepanel_time_to_first_token_seconds",
+        inter_token="moepanel_inter_token_latency_seconds",
     )
+    health = "/ready"
+    policy = Policy()
+
+    def at(self, installation: Installation) -> Builtin:
+        """Return itself: there is no other place for it than this interpreter."""
+        if installation != Installation():
+            raise UsageError(
+                "builtin runs in the panel's own interpreter", "take the keys under engine away"
+            )
+        return self
+
+    def environment(self) -> dict[str, str]:
+        """Return what keeps a spawner fit to fork."""
+        return {
+            # A process may be forked only while it has one thread, not after CUDA was initialised.
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
 
     def version(self) -> str:
         """Return the package's version: engine and panel are one."""
@@ -148,7 +176,16 @@ class _Pulse:
 
     def read(self) -> tuple[Progress | None, ...]:
         return tuple(
-            Progress(beat.phase, beat.done, beat.total, beat.detail, beat.step, beat.age())
+            Progress(
+                beat.phase,
+                beat.done,
+                beat.total,
+                beat.detail,
+                beat.step,
+                beat.age(),
+                beat.meetings,
+                beat.waiting,
+            )
             if beat.mono_ns
             else None
             for beat in self._file.read_all()

@@ -10,7 +10,7 @@ from panel.domain.flags import Profile, Request, Toggle
 from panel.domain.plan import Plan, Problem, Resolved, changes
 from panel.domain.redact import redact_values
 from panel.engines.base import Engine
-from panel.planning.rules import check_rules
+from panel.planning.forecast import forecast
 
 _TOGGLES: tuple[Toggle, ...] = ("ep", "spec", "graphs")
 
@@ -68,6 +68,7 @@ def build_plan(
     shown = redact_values(values)
     missing = engine.missing()
     absent = () if missing is None else (Problem(severity="refusal", text=missing),)
+    known = forecast(engine, profile, values)
     return Plan(
         request=msgspec.structs.replace(request, set=redact_values(request.set)),
         engine=engine.name,
@@ -79,7 +80,11 @@ def build_plan(
         ),
         argv=tuple(f"--{name}={text}" for name, text in shown.items()),
         chips=engine.chips(values),
-        problems=(*absent, *check_rules(engine.name, values), *problems),
+        overrides=known.overrides,
+        memory=known.memory,
+        fit=known.fit,
+        capabilities=known.capabilities,
+        problems=(*absent, *known.problems, *problems),
         changes=() if before is None else changes(dict(before), shown),
     )
 

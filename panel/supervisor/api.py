@@ -15,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from panel.domain.errors import PanelError, UsageError
+from panel.domain.flags import Flag
 from panel.domain.wire import ApiError, Down, ErrorReply, Relaunch, Up
 from panel.supervisor.log_routes import LogRoutes
 from panel.supervisor.node import Node
@@ -28,6 +29,7 @@ _DEFAULT_ROWS = 50
 _JSON = "application/json"
 
 Body = TypeVar("Body")
+Wish = TypeVar("Wish", Up, Relaunch)
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -75,25 +77,25 @@ class Routes:
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
     async def flags(self, request: Request) -> Response:
-        """The flags of an engine."""
-        return _json(self._node.flags(request.query_params.get("engine", "builtin")))
+        """The flags of a profile's engine."""
+        return _json(await self._flags(request.query_params.get("profile")))
 
     async def plan(self, request: Request) -> Response:
         """What a launch would be."""
         base = request.query_params.get("base", "profile")
         if base == "profile":
-            return _json(self._node.plan_up(await _body(request, Up)))
+            return _json(self._node.plan_up(await self._known(request, Up)))
         if base == "latest":
-            return _json(self._node.plan_relaunch(await _body(request, Relaunch)))
+            return _json(self._node.plan_relaunch(await self._known(request, Relaunch)))
         raise UsageError(f"base={base!r}", "profile or latest")
 
     async def up(self, request: Request) -> Response:
         """Launch."""
-        return _json(self._node.up(await _body(request, Up)), 202)
+        return _json(self._node.up(await self._known(request, Up)), 202)
 
     async def relaunch(self, request: Request) -> Response:
         """Stop, then launch."""
-        return _json(self._node.relaunch(await _body(request, Relaunch)), 202)
+        return _json(self._node.relaunch(await self._known(request, Relaunch)), 202)
 
     async def down(self, request: Request) -> Response:
         """Stop the gang."""
@@ -110,6 +112,15 @@ class Routes:
     async def launch(self, request: Request) -> Response:
         """One row of the ledger."""
         return _json(self._node.ledger.get(request.path_params["id"]))
+
+    async def _known(self, request: Request, kind: type[Wish]) -> Wish:
+        """Return the body, once its engine has told its flags."""
+        body = await _body(request, kind)
+        await self._flags(body.profile)
+        return body
+
+    async def _flags(self, profile: str | None) -> tuple[Flag, ...]:
+        return await asyncio.to_thread(self._node.flags, profile)
 
     async def _stream(self, since: int) -> AsyncIterator[bytes]:
         publisher = self._node.publisher

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -12,7 +13,7 @@ from panel.domain.errors import UsageError
 from panel.domain.hang import HangView, Step, Suspicion
 from panel.domain.states import LaunchState
 from panel.probes.hang.ladder import Means, Outcome, next_rung, plan
-from panel.probes.hang.suspect import Pulse, suspect
+from panel.probes.hang.suspect import Pulse, suspect, suspect_stall
 from panel.supervisor import hang_steps
 from panel.supervisor.launch import Launch
 from panel.supervisor.probes import Probes
@@ -38,7 +39,7 @@ class Hangs:
     def tick(self) -> None:
         """Look at the beats; a new suspicion sends the automatic steps on their way."""
         launch = self._launch
-        found = suspect(_pulses(launch), launch.t) if launch.run.state in _WATCHED else None
+        found = _suspicion(launch) if launch.run.state in _WATCHED else None
         if found is not None and self.suspicion is None:
             log.warning("launch %d may hang: %s", launch.spec.id, found.text)
             self._done.clear()
@@ -117,6 +118,14 @@ class Hangs:
             log.error("looking at launch %d failed", self._launch.spec.id, exc_info=error)
 
 
+def _suspicion(launch: Launch) -> Suspicion | None:
+    """Return why it is taken to be hanging: by its beats, else by its figures."""
+    if pulses := _pulses(launch):
+        return suspect(pulses, launch.t)
+    ranks = sorted(each.rank for each in launch.run.processes.values() if each.rank is not None)
+    return suspect_stall(launch.metrics.stalled(time.monotonic()), ranks, launch.t)
+
+
 def _pulses(launch: Launch) -> list[Pulse]:
     """Return the beats of the ranks that live."""
     living = {
@@ -127,5 +136,5 @@ def _pulses(launch: Launch) -> list[Pulse]:
     return [
         Pulse(rank, beat.phase, beat.age)
         for rank, beat in enumerate(launch.samples.beats)
-        if beat is not None and rank in living
+        if beat is not None and beat.age is not None and rank in living
     ]

@@ -16,6 +16,8 @@ from panel.triage.triage import Triage
 
 _LOOK_S = 0.25
 """Between two looks at the logs while no event calls for one."""
+_SOON_S = 0.05
+"""Where one of them waits for its arrival times."""
 _TIME_S = 1.0
 """Between two judgements while nothing is new but the time: hangs show by that alone."""
 _CHUNK = 1 << 20
@@ -53,9 +55,9 @@ class Judge:
         `over`: nothing will be written any more.
         """
         if self._news or over or t >= self._look_due:
-            self._look_due = t + _LOOK_S
             for log in self._logs:
                 self._news = log.feed(self._triage, over) or self._news
+            self._look_due = t + (_SOON_S if any(log.waits for log in self._logs) else _LOOK_S)
         if not self._news and not over and t < self._time_due:
             return None
         self._news = False
@@ -67,7 +69,7 @@ def _beats(beats: Sequence[Progress | None]) -> list[Beat]:
     return [
         Beat(rank, beat.phase, beat.step, beat.age, beat.meetings, beat.waiting)
         for rank, beat in enumerate(beats)
-        if beat is not None
+        if beat is not None and beat.age is not None
     ]
 
 
@@ -80,22 +82,30 @@ class _Log:
         self._times = folder.times(source)
         self._read = 0
         self._times_read = 0
-        self._noted = False
+        self._noted = -1
+        """From which byte on the last arrival time holds."""
+        self.waits = False
+        """There are bytes of which the keeper has not noted yet when they came."""
 
     def feed(self, triage: Triage, over: bool) -> bool:
         """Let triage read what is new; return whether there was anything.
 
-        Bytes wait until the keeper has noted when they came.
+        Bytes wait for one look, in which the keeper notes when they came: with the time of older
+        ones they would seem to have come before what they tell of.
         """
+        waited, self.waits = self.waits, False
         if self._size(self._log) <= self._read:
             return False
         pairs = parse_times(self._whole_lines())
-        if not pairs and not self._noted:
-            if not over:
-                return False
-            pairs = [(0.0, 0)]
-        self._noted = True
-        triage.read(self._source, b"", pairs)
+        if over and self._noted < 0:
+            pairs = pairs or [(0.0, 0)]
+        if pairs:
+            self._noted = pairs[-1][1]
+            triage.read(self._source, b"", pairs)
+        late = self._noted < 0 or (self._noted < self._read and not waited)
+        if late and not over:
+            self.waits = True
+            return False
         end = self._read + _LOOK_BYTES
         with self._log.open("rb") as file:
             file.seek(self._read)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from panel.domain.events import Event, State
+from panel.domain.events import Event, PhaseEvent, State
 from panel.domain.run import Run, phase_seconds, reduce_all
 from panel.domain.verdict import Verdict
 from panel.domain.wire import LaunchRecord
@@ -95,6 +95,7 @@ class Launch:
             self._pulse = self.engine.pulse(self.folder.path, self.spec.world_size)
         if self._pulse is not None:
             self.samples = self.samples._replace(beats=self._pulse.read())
+            self._note_phases()
         self.logs.sample()
 
     def sample_processes(self) -> None:
@@ -152,6 +153,12 @@ class Launch:
             versions=self.spec.versions,
             env=self.spec.env,
         )
+
+    def _note_phases(self) -> None:
+        """Note what the log alone tells; ranks with a heartbeat note their phases themselves."""
+        for rank, beat in enumerate(self.samples.beats):
+            if beat is not None and beat.age is None and beat.phase != self.run.phase(rank):
+                self.record_event(PhaseEvent(t=round(self.t, 6), rank=rank, phase=beat.phase))
 
     def _take(self, events: Sequence[Event]) -> None:
         self.run = reduce_all(self.run, events)

@@ -14,30 +14,17 @@ import msgspec
 from panel import __version__
 from panel.config.home import Home
 from panel.domain.events import Operator
+from panel.domain.flags import Profile
 from panel.domain.plan import Resolved
 from panel.domain.redact import redact_values
-from panel.engines.base import ProcessJob, SpawnerJob
+from panel.engines.base import Engine, Policy, ProcessJob, SpawnerJob
 from panel.probes.collectives.flight import environment
 from panel.supervisor import procfs
 from panel.supervisor.evidence import Folder, LaunchSpec, append_event, write_json
 from panel.supervisor.planner import Prepared
 from panel.supervisor.watch.host import driver_version
 
-FIXED_ENV = {
-    # A process may be forked only while it has one thread, and not after CUDA was initialised.
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-    "PYTHONUNBUFFERED": "1",
-}
 _ANY_ADDRESS = ("0.0.0.0", "::", "")
-
-
-class Policy(msgspec.Struct, frozen=True):
-    """How a gang ends: seconds for last words, and from TERM to KILL."""
-
-    evidence_s: float = 2.0
-    grace_s: float = 10.0
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +36,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str]
     spawner: SpawnerJob | None
     processes: list[ProcessJob]
-    policy: Policy = Policy()
+    policy: Policy
 
 
 class Prelude(NamedTuple):
@@ -71,9 +58,9 @@ class Prelude(NamedTuple):
         return msgspec.json.encode(self.order)
 
 
-def launch_env(profile_env: Mapping[str, str]) -> dict[str, str]:
+def launch_env(engine: Engine, profile: Profile) -> dict[str, str]:
     """Return what a gang's environment has beyond the supervisor's own."""
-    return FIXED_ENV | dict(profile_env)
+    return engine.environment() | profile.env
 
 
 def flight_env(folder: Folder, versions: Mapping[str, str]) -> dict[str, str]:
@@ -94,7 +81,7 @@ def prepare_launch(home: Home, number: int, prepared: Prepared, uuid: str) -> Pr
     """Return spec and order of a launch that begins now; nothing is written."""
     engine, plan = prepared.engine, prepared.plan
     folder = Folder(home.launch(number))
-    env = launch_env(prepared.profile.env)
+    env = launch_env(engine, prepared.profile)
     own = engine.evidence_flags(folder.path)
     command = engine.command(prepared.values | own, folder.path)
     spec = LaunchSpec(
@@ -118,7 +105,7 @@ def prepare_launch(home: Home, number: int, prepared: Prepared, uuid: str) -> Pr
                 *(Resolved(name=name, value=text, origin="panel") for name, text in own.items()),
             ),
         ),
-        versions=versions(),
+        versions=versions(ours=command.spawner is not None),
     )
     order = Order(
         folder=str(folder.path),
@@ -127,6 +114,7 @@ def prepare_launch(home: Home, number: int, prepared: Prepared, uuid: str) -> Pr
         env=env | flight_env(folder, spec.versions),
         spawner=command.spawner,
         processes=command.processes,
+        policy=engine.policy,
     )
     return Prelude(spec, folder, order)
 
@@ -137,9 +125,14 @@ def url(host: str, port: int) -> str:
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
-def versions() -> dict[str, str]:
-    """Return what the run stands on; what is not there is left out."""
-    found = {"python": platform.python_version(), "panel": __version__}
-    with suppress(PackageNotFoundError):
-        found["torch"] = version("torch")
+def versions(ours: bool) -> dict[str, str]:
+    """Return what the run stands on; what is not there is left out.
+
+    `ours`: it runs in this interpreter; that of another engine has its own torch.
+    """
+    found = {"panel": __version__}
+    if ours:
+        found["python"] = platform.python_version()
+        with suppress(PackageNotFoundError):
+            found["torch"] = version("torch")
     return found | ({"driver": driver_version()} if driver_version() else {})

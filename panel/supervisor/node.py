@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from panel import __version__
 from panel.config.home import Home
@@ -14,6 +14,7 @@ from panel.config.profiles import load_profile
 from panel.config.settings import Settings
 from panel.domain.errors import BusyError, NotFoundError, PanelError
 from panel.domain.flags import Flag
+from panel.domain.gpu import GpuSample
 from panel.domain.hang import Suspicion
 from panel.domain.plan import Plan
 from panel.domain.run import Run
@@ -60,7 +61,7 @@ class Node:
         self._warm = Warm(home.log)
         self._probes = Probes(lambda: self._runner.running)
         self._runner = Runner(home, self.ledger, self._warm, self._probes, self._wake.set)
-        self._planner = Planner(home, find_engine, settings.profile)
+        self._planner = Planner(home, find_engine, settings.profile, self._samples)
         self._profiles = ProfileCache(home)
         self._next: tuple[int, Prepared] | None = None
         """What a relaunch starts once the gang is down."""
@@ -94,9 +95,12 @@ class Node:
 
     # Requests
 
-    def flags(self, engine: str) -> tuple[Flag, ...]:
-        """Return the flags of an engine."""
-        return self._find_engine(engine).flags()
+    def flags(self, profile: str | None) -> tuple[Flag, ...]:
+        """Return the flags of a profile's engine, of the last profile's where none is named.
+
+        The first time it may take as long as importing the engine: not for the event loop.
+        """
+        return self._planner.engine(profile, self._runner.basis).flags()
 
     def plan_up(self, body: Up) -> Plan:
         """Return what `up` would start."""
@@ -211,7 +215,7 @@ class Node:
             profile = load_profile(self.home, name)
             engine = self._find_engine(profile.engine)
             if engine.spawner and engine.missing() is None:
-                self._warm.prepare(engine.spawner, launch_env(profile.env))
+                self._warm.prepare(engine.spawner, launch_env(engine, profile))
         except (PanelError, OSError) as error:
             log.debug("nothing is kept warm: %s", error)
 
@@ -234,6 +238,9 @@ class Node:
                 gpus=self._probes.gpus(launch),
             )
         )
+
+    def _samples(self) -> Iterator[GpuSample]:
+        return (gpu.sample for gpu in self._probes.gpus(None))
 
 
 def _serves(run: Run, t: float) -> bool:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
+
+import msgspec
 
 from panel.config.home import Home
 from panel.config.profiles import load_profile
 from panel.domain.errors import RefusedError, UsageError
 from panel.domain.flags import Profile, Request
+from panel.domain.gpu import GpuSample
 from panel.domain.plan import Plan
 from panel.domain.wire import Relaunch, Up
 from panel.engines.base import Engine
 from panel.planning.build import build_plan, change_request, resolve_flags
+from panel.planning.hardware import at_hand
 from panel.supervisor.checks import disk_problems, port_problems
 
 _MASK = "***"
@@ -46,10 +50,18 @@ class Basis(NamedTuple):
 class Planner:
     """Makes plans with the profiles of a home."""
 
-    def __init__(self, home: Home, find_engine: Callable[[str], Engine], default: str) -> None:
+    def __init__(
+        self,
+        home: Home,
+        find_engine: Callable[[str], Engine],
+        default: str,
+        gpus: Callable[[], Iterable[GpuSample]] = tuple,
+    ) -> None:
+        """`gpus` tells the node's GPUs, none where they are not known."""
         self._home = home
         self._find_engine = find_engine
         self._default = default
+        self._gpus = gpus
 
     def up(self, body: Up, basis: Basis | None) -> Prepared:
         """Plan a launch from a profile. Raises `UsageError`, `NotFoundError`."""
@@ -65,6 +77,15 @@ class Planner:
         base = last if same else Request(profile=profile.name)
         return self._prepare(profile, base, body.set, body.unset, basis)
 
+    def engine(self, profile: str | None, basis: Basis | None) -> Engine:
+        """Return the engine of a profile (None: of the last one), as it is installed. Raises
+        `UsageError`, `NotFoundError`."""
+        last = basis.request.profile if basis else self._default
+        return self._engine(load_profile(self._home, profile or last))
+
+    def _engine(self, profile: Profile) -> Engine:
+        return self._find_engine(profile.engine).at(profile.installation)
+
     def _prepare(
         self,
         profile: Profile,
@@ -73,7 +94,9 @@ class Planner:
         unset: tuple[str, ...],
         basis: Basis | None,
     ) -> Prepared:
-        engine = self._find_engine(profile.engine)
+        engine = self._engine(profile)
+        hardware = at_hand(self._gpus(), profile.hardware)
+        profile = msgspec.structs.replace(profile, hardware=hardware)
         request = change_request(engine, profile, base, set, unset)
         masked = [name for name, text in request.set.items() if text == _MASK]
         if masked:

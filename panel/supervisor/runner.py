@@ -89,7 +89,9 @@ class Runner:
         """Launch; what goes wrong on the way is the launch's own end. Raises `PanelError`."""
         usual = self._ledger.usual_ready_s(prepared.profile.name)
         try:
-            pair = self._warm.take(prepared.engine.spawner, launch_env(prepared.profile.env))
+            pair = self._warm.take(
+                prepared.engine.spawner, launch_env(prepared.engine, prepared.profile)
+            )
         except OSError as error:
             raise PanelError(f"the keeper cannot be started: {error}") from None
         prelude = prepare_launch(self._home, number, prepared, pair.uuid)

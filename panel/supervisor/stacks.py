@@ -20,9 +20,9 @@ _SPAWNER = "spawner"
 def targets(launch: Launch) -> list[Target]:
     """Return the living processes of a launch, ranks first."""
     living = [
-        Target(process.source, process.pid, process.rank)
+        Target(process.name, process.pid, process.rank)
         for process in launch.run.processes.values()
-        if process.exited is None and process.source != _SPAWNER
+        if process.exited is None and process.source != _SPAWNER and not process.tool
     ]
     return sorted(living, key=lambda each: (each.rank is None, each.rank or 0))
 

@@ -57,11 +57,12 @@ def view_launch(launch: Launch, suspicion: Suspicion | None = None) -> LaunchVie
 
 
 def _shown(run: Run) -> list[Process]:
-    """Return the ranks in order, then the others; a spawner that did its duty is of no interest."""
+    """Return the ranks in order, then the others that matter: no tools, nor a spawner that did its
+    duty."""
     shown = [
         process
         for process in run.processes.values()
-        if process.source != "spawner" or process in run.unexpected
+        if not process.tool and (process.source != "spawner" or process in run.unexpected)
     ]
     return sorted(shown, key=lambda each: (each.rank is None, each.rank or 0))
 
@@ -74,22 +75,24 @@ def _view_process(launch: Launch, process: Process) -> ProcessView:
         phase = str(_OTHERS.get(run.state, Phase.STOPPED))
     else:
         phase = beat.phase if beat else run.phase(process.rank)
-    alive = process.exited is None
+    age = beat.age if beat and process.exited is None else None
+    said = launch.logs.last_lines.get(process.source, "")
     return ProcessView(
         source=process.source,
         pid=process.pid,
         state=_state(process, phase, beat),
         rank=process.rank,
+        title=process.title,
         phase=phase,
         done=beat.done if beat else 0,
         total=beat.total if beat else 0,
         detail=beat.detail if beat else 0,
         step=beat.step if beat else 0,
-        beat_age=round(beat.age, 1) if beat and alive else None,
+        beat_age=None if age is None else round(age, 1),
         cpu=usage.cpu,
         rss=usage.rss,
         threads=usage.threads,
-        last_line=launch.logs.last_lines.get(process.source, ""),
+        last_line=(beat.said if beat else "") or said,
         exit=_exit(launch, process),
     )
 
@@ -103,7 +106,7 @@ def _beat(launch: Launch, process: Process) -> Progress | None:
 def _state(process: Process, phase: str, beat: Progress | None) -> ProcessState:
     if process.exited is not None:
         return ProcessState.STOPPED if process.expected else ProcessState.FAILED
-    if beat and beat.age > STALE_S:
+    if beat and beat.age is not None and beat.age > STALE_S:
         return ProcessState.STALE
     return ProcessState.SERVING if phase == Phase.SERVING else ProcessState.BUSY
 

@@ -7,9 +7,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from signal import SIGTERM
 
 from panel.domain.events import Gang, Health
-from panel.domain.run import READY_ENDPOINT
 from panel.domain.states import LaunchState
 from panel.supervisor.evidence import read_tail
 from panel.supervisor.hangs import Hangs
@@ -44,7 +44,8 @@ class Watcher:
         self._ledger_state = launch.run.state
         if launch.keeper is not None:
             asyncio.get_running_loop().add_reader(launch.keeper.pidfd, self._keeper_ended)
-            probe = EngineProbe(launch.spec.url, api_key, launch.metrics, self._answered)
+            health = launch.engine.health
+            probe = EngineProbe(launch.spec.url, health, api_key, launch.metrics, self._answered)
             self._probe = asyncio.create_task(probe.run())
 
     def tick(self) -> bool:
@@ -64,6 +65,7 @@ class Watcher:
         if launch.keeper is None and launch.run.live:
             self._sweep_rest()
         launch.judge()
+        self._give_up()
         if slow:
             self.hangs.tick()
         failing = launch.run.state is LaunchState.FAILING
@@ -113,9 +115,20 @@ class Watcher:
         self._wake()
 
     def _answered(self, code: int, ms: float) -> None:
-        event = Health(t=self._now(), endpoint=READY_ENDPOINT, code=code, ms=ms)
+        event = Health(t=self._now(), endpoint=self.launch.engine.health, code=code, ms=ms)
         self.launch.record_event(event)
         self._wake()
+
+    def _give_up(self) -> None:
+        """End a launch that can never serve and stays all the same: SGLang loads everything, finds
+        its port taken and waits for ever."""
+        launch = self.launch
+        hopeless = launch.verdict is not None and launch.verdict.kind == "port_in_use"
+        if not hopeless or launch.keeper is None or launch.run.state is not LaunchState.LAUNCHING:
+            return
+        reason = "its port is taken by another process"
+        launch.record_event(Gang(t=self._now(), state="failing", reason=reason))
+        launch.keeper.signal(SIGTERM)
 
     def _sweep_rest(self) -> None:
         """The keeper is gone and did not say that the gang is down: end what is left."""

@@ -13,7 +13,7 @@ from panel.domain.plan import Problem
 from panel.engines import find_engine
 from panel.engines.builtin import Builtin
 from panel.planning.build import build_plan, change_request, resolve_flags
-from panel.planning.rules import check_rules
+from panel.planning.rules.builtin import check_rules
 from panel.server.heartbeat import HeartbeatFile
 from panel.server.options import OPTIONS, parse
 from panel.server.phases import Phase
@@ -175,7 +175,7 @@ def test_plan_tells_origins_changes_and_no_secret() -> None:
 
 
 def rules(**values: str) -> tuple[Problem, ...]:
-    return check_rules("builtin", {name.replace("_", "-"): text for name, text in values.items()})
+    return check_rules({name.replace("_", "-"): text for name, text in values.items()})
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ class Process(NamedTuple):
     pidfd: int
 
     def send(self, sig: int) -> bool:
-        """Send the signal `sig`; return False where the process is gone."""
+        """Send the signal `sig`; return False where the process is gone, or not ours to signal."""
         try:
             signal.pidfd_send_signal(self.pidfd, sig)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):
             return False
         return True
 

@@ -38,6 +38,11 @@ class Events:
             fields["command"] = redact(command)[:COMMAND_CHARS]
         self._write("spawn", **fields)
 
+    def title(self, pid: int, title: str, rank: int | None) -> None:
+        """A process named itself."""
+        known = {} if rank is None else {"rank": rank}
+        self._write("title", pid=pid, title=title, **known)
+
     def exit(self, pid: int, code: int | None) -> None:
         """A process ended; negative codes are signals, None is not known."""
         self._write("exit", pid=pid, code=code)

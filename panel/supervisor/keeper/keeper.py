@@ -14,6 +14,7 @@ from panel.supervisor.keeper.gang import TERM, Gang, Say, Stage, Step
 from panel.supervisor.keeper.holes import Holes
 from panel.supervisor.keeper.loop import Loop
 from panel.supervisor.keeper.order import Order, ProcessOrder
+from panel.supervisor.keeper.outside import Outside
 from panel.supervisor.keeper.spawner import Spawner
 from panel.supervisor.keeper.times import Arrivals
 
@@ -43,7 +44,16 @@ class Keeper:
         self._children = children
         self._spawner = spawner
         self._gang = Gang(order.policy)
-        self._family = Family(children, self.events, markers, self._died)
+        ranks = sum(process.world_size for process in order.processes)
+        self._outside = Outside(loop, order.processes, self._found)
+        self._family = Family(
+            children,
+            self.events,
+            markers,
+            self._died,
+            world_size=ranks,
+            helpers=self._outside.helpers,
+        )
         self._newcomers_due = None if order.spawner else 0.0
         self._arrivals = Arrivals(order.logs, order.folder, self.events.t)
         self._holes = Holes(order.logs, order.folder, self.events.alarm)
@@ -110,9 +120,11 @@ class Keeper:
     # What happens
 
     def _died(self, process: Process, code: int | None) -> None:
-        name = process.source.replace("rank-", "rank ")
-        reason = f"{name} (pid {process.pid}) {exit_words(code)}"
+        reason = f"{self._family.name(process)} (pid {process.pid}) {exit_words(code)}"
         self._take(self._gang.failed(time.monotonic(), reason))
+
+    def _found(self, source: str, pids: list[int]) -> None:
+        self._family.notice_outside(source, pids)
 
     def _signalled(self, sig: int) -> None:
         now = time.monotonic()
@@ -126,7 +138,13 @@ class Keeper:
     def _timeout(self) -> float | None:
         if self._gang.ending and not self._family.alive:
             return 0.0
-        due = (self._gang.deadline, self._arrivals.due, self._holes.due, self._newcomers_due)
+        due = (
+            self._gang.deadline,
+            self._arrivals.due,
+            self._holes.due,
+            self._newcomers_due,
+            self._outside.due,
+        )
         moments = [moment for moment in due if moment is not None]
         return max(0.0, min(moments) - time.monotonic()) if moments else None
 
@@ -138,10 +156,13 @@ class Keeper:
         if self._newcomers_due is not None and now >= self._newcomers_due:
             self._newcomers_due = now + NEWCOMERS_S
             self._family.notice_newcomers()
+            self._family.notice_titles()
+        if self._outside.due is not None and now >= self._outside.due:
+            self._outside.look(now)
         self._take(self._gang.passed(now))
         if self._gang.stage is Stage.ENDING:
             # Whoever has become an orphan since TERM was sent to its parent.
-            self._family.terminate()
+            self._terminate()
         if self._gang.ending and not self._family.alive:
             self._family.notice_remaining()
             gang = self._gang
@@ -156,6 +177,10 @@ class Keeper:
                 alive = tuple(self._family.alive) if action.state == "down" else ()
                 self.events.gang(action.state, action.reason, action.code, alive)
             elif action is TERM:
-                self._family.terminate()
+                self._terminate()
             else:
                 self._family.kill()
+
+    def _terminate(self) -> None:
+        if not self._outside.stop():
+            self._family.terminate()

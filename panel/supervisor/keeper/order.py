@@ -34,6 +34,11 @@ class ProcessOrder(NamedTuple):
     argv: list[str]
     cwd: str | None
     log: str
+    world_size: int
+    """Ranks among what it starts."""
+    stop: list[str]
+    """What ends the processes that `pids` prints; both empty where all are descendants."""
+    pids: list[str]
 
 
 class Order(NamedTuple):
@@ -86,6 +91,9 @@ def _process(data: Any) -> ProcessOrder:
         argv=list(map(str, data["argv"])),
         cwd=None if cwd is None else str(cwd),
         log=str(data["log"]),
+        world_size=int(data["world_size"]),
+        stop=list(map(str, data["stop"])),
+        pids=list(map(str, data["pids"])),
     )
 
 

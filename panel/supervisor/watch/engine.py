@@ -16,11 +16,12 @@ _TIMEOUT_S = 2.0
 
 
 class EngineProbe:
-    """Polls `/ready`, and `/metrics` once that is true, until it is cancelled."""
+    """Polls the engine's health, and `/metrics` once that is good, until it is cancelled."""
 
     def __init__(
         self,
         url: str,
+        health: str,
         api_key: str | None,
         history: MetricsHistory,
         answered: Callable[[int, float], None],
@@ -28,6 +29,7 @@ class EngineProbe:
         """`answered` is told the status (0: refused or timed out) and the milliseconds each time
         the status changes."""
         self._url = url
+        self._health = health
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._history = history
         self._answered = answered
@@ -50,7 +52,7 @@ class EngineProbe:
     async def _ready(self, client: httpx.AsyncClient) -> int:
         started = time.monotonic()
         try:
-            code = (await client.get("/ready")).status_code
+            code = (await client.get(self._health)).status_code
         except httpx.HTTPError:
             code = 0
         if code != self._code:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import re
 from collections import deque
 from typing import NamedTuple
@@ -16,6 +17,7 @@ BUSIEST_S = 10
 """The ledger keeps the mean of this many seconds."""
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)", re.MULTILINE)
 _LE = re.compile(r'le="([^"]+)"')
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Scrape(NamedTuple):
@@ -25,11 +27,13 @@ class Scrape(NamedTuple):
     """By name, label sets added up."""
     buckets: dict[str, dict[float, float]]
     """Cumulative counts by upper bound, by histogram."""
+    infos: dict[str, dict[str, str]]
+    """Labels of the samples whose names end in `_info`."""
 
 
 def parse(text: str) -> Scrape:
     """Return the samples of an exposition; what cannot be read is passed over."""
-    scrape = Scrape({}, {})
+    scrape = Scrape({}, {}, {})
     for name, labels, number in _SAMPLE.findall(text):
         try:
             value = float(number)
@@ -40,6 +44,8 @@ def parse(text: str) -> Scrape:
             scrape.buckets.setdefault(name.removesuffix("_bucket"), {})[float(bound[1])] = value
         else:
             scrape.values[name] = scrape.values.get(name, 0.0) + value
+            if name.endswith("_info"):
+                scrape.infos[name] = dict(_LABEL.findall(labels))
     return scrape
 
 
@@ -51,6 +57,7 @@ class MetricsHistory:
         self._scrapes: deque[tuple[float, Scrape]] = deque(maxlen=HISTORY_S + 1)
         self._rates: deque[float] = deque(maxlen=HISTORY_S)
         self._acceptance: float | None = None
+        self._moved_t: float | None = None
         self._latency_names = (("ttft_ms", names.first_token), ("itl_ms", names.inter_token))
         self._latencies: dict[str, float] = {}
         self._busiest: list[float] = []
@@ -71,13 +78,20 @@ class MetricsHistory:
         if self._scrapes:
             then, before = self._scrapes[-1]
             made = self._delta(self._names.generated, before, scrape)
-            self._note(round(max(0.0, made) / max(t - then, 1e-3), 1))
+            rate = max(0.0, made) / max(t - then, 1e-3)
+            self._note(round(scrape.values.get(self._names.throughput, rate), 1))
+            if made > 0:
+                self._moved_t = t
+        if self._moved_t is None or not scrape.values.get(self._names.running):
+            self._moved_t = t
         self._scrapes.append((t, scrape))
         oldest = self._scrapes[0][1]
         drafts = self._delta(self._names.drafts, oldest, scrape)
         if drafts > 0:
             accepted = self._delta(self._names.accepted, oldest, scrape)
             self._acceptance = round(1 + accepted / drafts, 2)
+        elif length := scrape.values.get(self._names.acceptance):
+            self._acceptance = round(length, 2)
         for name, histogram in self._latency_names:
             for share in PERCENTILES:
                 seconds = _quantile(histogram, oldest, scrape, share / 100)
@@ -88,17 +102,23 @@ class MetricsHistory:
         """Return the figures of now; None before the first scrape."""
         if not self._scrapes:
             return None
-        values = self._scrapes[-1][1].values
+        scrape = self._scrapes[-1][1]
+        values = scrape.values
+        used, total = _cache(self._names, scrape)
         return Metrics(
             tok_s=self._rates[-1] if self._rates else 0.0,
             history=tuple(self._rates),
             running=int(values.get(self._names.running, 0)),
             waiting=int(values.get(self._names.waiting, 0)),
-            kv_used=int(values.get(self._names.kv_used, 0)),
-            kv_total=int(values.get(self._names.kv_total, 0)),
+            kv_used=used,
+            kv_total=total,
             acceptance=self._acceptance,
             ttft_ms=self._latencies.get("ttft_ms_p50"),
         )
+
+    def stalled(self, t: float) -> float:
+        """Return for how many seconds, at `t`, requests have run without a token for any."""
+        return 0.0 if self._moved_t is None else t - self._moved_t
 
     def latencies(self) -> dict[str, float]:
         """Return percentiles of the last minute in milliseconds: `ttft_ms_p50`, `itl_ms_p99`, …"""
@@ -114,6 +134,16 @@ class MetricsHistory:
     @staticmethod
     def _delta(name: str, before: Scrape, now: Scrape) -> float:
         return now.values.get(name, 0.0) - before.values.get(name, 0.0)
+
+
+def _cache(names: MetricNames, scrape: Scrape) -> tuple[int, int]:
+    """Return used tokens of the cache and all of them, 0 where it cannot be known."""
+    if not names.kv_share:
+        return int(scrape.values.get(names.kv_used, 0)), int(scrape.values.get(names.kv_total, 0))
+    blocks = scrape.infos.get(names.kv_blocks, {})
+    sizes = [blocks.get(label, "") for label in ("num_gpu_blocks", "block_size")]
+    total = math.prod(int(size) if size.isdecimal() else 0 for size in sizes)
+    return round(scrape.values.get(names.kv_share, 0.0) * total), total
 
 
 def _quantile(name: str, before: Scrape, now: Scrape, share: float) -> float | None:

@@ -1,22 +1,18 @@
-"""Rules between flags, and between flags and the model they name; one function an engine."""
+"""What our own engine refuses, and what it would do with less than was asked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from panel.domain.plan import Problem
 from panel.server.config import ModelError, model_folder, read_config
 from panel.server.graphs import bucket_table
 from panel.server.options import OptionError, Options, resolve
-from panel.server.parallel import check_split
+from panel.server.split import check_split
 
 
-def check_rules(engine: str, values: Mapping[str, str]) -> tuple[Problem, ...]:
+def check_rules(values: Mapping[str, str]) -> tuple[Problem, ...]:
     """Return what speaks against flags that are valid each for itself."""
-    return _RULES[engine](values)
-
-
-def _builtin(values: Mapping[str, str]) -> tuple[Problem, ...]:
     options = resolve(dict(values))
     return (*_model_problems(options), *_graph_problems(options))
 
@@ -28,7 +24,7 @@ def _model_problems(options: Options) -> tuple[Problem, ...]:
         text = f"model-path {folder}: the supervisor has no working folder; give a full path"
         return (Problem(severity="refusal", text=text, flag="model-path"),)
     try:
-        check_split(read_config(folder), options.tp_size, options.ep_size)
+        check_split(read_config(folder), options)
     except ModelError as error:
         return (Problem(severity="refusal", text=str(error), flag="model-path"),)
     except OptionError as error:
@@ -55,6 +51,3 @@ def _graph_problems(options: Options) -> tuple[Problem, ...]:
             remedy={name: str(most) for name, limit in limits.items() if limit < most},
         ),
     )
-
-
-_RULES: dict[str, Callable[[Mapping[str, str]], tuple[Problem, ...]]] = {"builtin": _builtin}
