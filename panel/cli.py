@@ -18,6 +18,7 @@ COMMANDS = (
     "shutdown",
     "status",
     "plan",
+    "profile",
     "logs",
     "triage",
     "stacks",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -19,28 +19,47 @@ from panel.domain.errors import (
     UsageError,
 )
 from panel.domain.flags import Flag
+from panel.domain.hang import HangView, Step
 from panel.domain.plan import Plan
+from panel.domain.series import Series
 from panel.domain.snapshot import Snapshot
+from panel.domain.stacks import Stacks, TakeStacks
 from panel.domain.wire import (
     Accepted,
     ApiError,
     Down,
     ErrorReply,
+    Found,
     LaunchRecord,
+    LogRecord,
+    LogRecords,
     LogWindow,
     LogWindows,
+    Moment,
     Relaunch,
     Up,
 )
+from panel.logs.files import ReplacedError
+from panel.logs.query import Query
 
 T = TypeVar("T")
-At = int | Literal["tail"]
+At = int | Moment | Literal["tail"]
 
 _SILENCE_S = 12.0
 """The supervisor says something every five seconds; two missed words and it counts as lost."""
+_STEP_S = 30.0
+"""For a step of a hang's ladder: a flight recorder may take 15 s to dump."""
 _RETRY_S = (0.2, 0.5, 1.0, 2.0)
 _KINDS: dict[str, type[PanelError]] = {
-    kind.kind: kind for kind in (UsageError, BusyError, RefusedError, NotFoundError, TimedOutError)
+    kind.kind: kind
+    for kind in (
+        UsageError,
+        BusyError,
+        RefusedError,
+        NotFoundError,
+        TimedOutError,
+        ReplacedError,
+    )
 }
 
 
@@ -118,19 +137,82 @@ class Client:
         base = "profile" if isinstance(request, Up) else "latest"
         return await self._post(f"/v1/plan?base={base}", request, Plan)
 
-    async def flags(self, engine: str) -> list[Flag]:
-        """Return every flag of an engine."""
-        return await self._get("/v1/flags", list[Flag], {"engine": engine})
+    async def flags(self, profile: str) -> list[Flag]:
+        """Return every flag of a profile's engine."""
+        return await self._get("/v1/flags", list[Flag], {"profile": profile})
 
     async def launches(self, limit: int = 50) -> list[LaunchRecord]:
         """Return the ledger, newest launch first."""
         return await self._get("/v1/launches", list[LaunchRecord], {"limit": str(limit)})
 
     async def logs(self, launch: int, at: Mapping[str, At], limit: int) -> tuple[LogWindow, ...]:
-        """Return a window of at most `limit` bytes of each source, from an offset or of its end."""
-        params = [("at", f"{source}:{offset}") for source, offset in at.items()]
+        """Return a window of at most `limit` bytes of each source, from a place or of its end."""
+        return (await self.log_windows(launch, at, limit)).windows
+
+    async def log_windows(self, launch: int, at: Mapping[str, At], limit: int) -> LogWindows:
+        """Return such windows, of the ends of all sources where none is named, and the launch."""
+        params = [("at", f"{source}:{place}") for source, place in at.items()]
         query = httpx.QueryParams([*params, ("limit", str(limit))])
-        return (await self._get(f"/v1/launches/{launch}/logs", LogWindows, query)).windows
+        return await self._get(f"/v1/launches/{launch}/logs", LogWindows, query)
+
+    async def log_records(
+        self, launch: int, places: Iterable[tuple[str, int]]
+    ) -> tuple[LogRecord, ...]:
+        """Return the records of the lines that begin at these offsets of sources."""
+        query = httpx.QueryParams([("at", f"{source}:{offset}") for source, offset in places])
+        return (await self._get(f"/v1/launches/{launch}/records", LogRecords, query)).records
+
+    async def search(
+        self, launch: int, query: Query, sources: Iterable[str] = (), *, follow: bool = False
+    ) -> AsyncIterator[Found]:
+        """Yield where lines are that match, newest pieces first; with `follow` also new ones."""
+        params = [
+            ("pattern", query.pattern),
+            ("level", query.level.name.lower()),
+            *((name, "1") for name in ("literal", "ignore_case", "invert") if getattr(query, name)),
+            *(("rank", str(rank)) for rank in query.ranks),
+            *(("source", source) for source in sources),
+            *((("follow", "1"),) if follow else ()),
+        ]
+        request = self._http.stream(
+            "GET",
+            f"/v1/launches/{launch}/search",
+            params=httpx.QueryParams(params),
+            # Nothing comes while a long log holds no hit, or does not grow.
+            timeout=httpx.Timeout(10.0, connect=2.0, read=None),
+        )
+        try:
+            async with request as response:
+                if response.is_error:
+                    await response.aread()
+                    raise _error(response)
+                async for line in response.aiter_lines():
+                    found = msgspec.json.decode(line, type=Found)
+                    if found.error is not None:
+                        raise _told(found.error)
+                    yield found
+        except (httpx.HTTPError, msgspec.DecodeError) as error:
+            raise PanelError(f"the search broke off: {error or type(error).__name__}") from None
+
+    async def stacks(self, launch: int, *, native: bool = False) -> Stacks:
+        """Return the stacks of all its processes, taken now."""
+        path, body = f"/v1/launches/{launch}/stacks", TakeStacks(native=native)
+        return await self._post(path, body, Stacks)
+
+    async def hang(self, launch: int) -> HangView:
+        """Return the ladder against a hang as it stands."""
+        return await self._get(f"/v1/launches/{launch}/hang", HangView)
+
+    async def hang_step(self, launch: int, step: Step) -> HangView:
+        """Do one step of the ladder."""
+        path, patience = f"/v1/launches/{launch}/hang/{step}", httpx.Timeout(_STEP_S)
+        request = self._http.build_request("POST", path, timeout=patience)
+        return await self._ask(request, HangView)
+
+    async def series(self, launch: int, names: Iterable[str] = (), limit: int = 600) -> Series:
+        """Return the newest `limit` moments of the figures whose names begin so; none: of all."""
+        query = httpx.QueryParams([*(("name", name) for name in names), ("limit", str(limit))])
+        return await self._get(f"/v1/launches/{launch}/series", Series, query)
 
     async def _get(
         self, path: str, kind: type[T], params: Mapping[str, str] | httpx.QueryParams | None = None
@@ -148,7 +230,10 @@ class Client:
         try:
             response = await self._http.send(request)
         except httpx.TimeoutException:
-            raise PanelError("the supervisor did not answer in 10 s", "see its log") from None
+            seconds = request.extensions["timeout"]["read"]
+            raise PanelError(
+                f"the supervisor did not answer in {seconds:g} s", "see its log"
+            ) from None
         except httpx.HTTPError as error:
             raise NotFoundError(
                 f"no supervisor answers: {error}", "moepanel starts one; a running engine goes on"
@@ -169,4 +254,8 @@ def _error(response: httpx.Response) -> PanelError:
         told = msgspec.json.decode(response.content, type=ErrorReply).error
     except msgspec.DecodeError:
         told = ApiError(kind="failed", message=f"the supervisor answered {response.status_code}")
+    return _told(told)
+
+
+def _told(told: ApiError) -> PanelError:
     return _KINDS.get(told.kind, PanelError)(told.message, told.hint)

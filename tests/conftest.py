@@ -16,10 +16,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def free_port() -> int:
+def unused_port() -> int:
     """A port that nobody uses. It stays reserved by address reuse only: take it soon."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nobody uses."""
+    return unused_port()

@@ -14,9 +14,11 @@ from panel.config.home import Home, find_home
 from panel.domain.errors import NotFoundError
 from panel.domain.plan import Plan
 from panel.domain.wire import Up
+from panel.widgets.memory_bar import letters, memory_bar
 from panel.widgets.words import size
 
 _SIGNS = {"note": "-", "warning": "!", "refusal": "X"}
+_BAR = 72
 
 
 @click.command()
@@ -60,14 +62,29 @@ def _plan_alone(home: Home, body: Up) -> Plan:
     return planner.up(body, basis).plan
 
 
+def _memory(plan: Plan) -> Iterator[str]:
+    if not plan.memory:
+        return
+    reckoned = ", reckoned from the config alone" if plan.fit and plan.fit.estimated else ""
+    yield f"memory of each rank, predicted{reckoned}"
+    for sign, part in zip(letters(plan.memory), plan.memory, strict=True):
+        yield f"  {sign} {part.category:<20} {size(part.predicted):>8}  {part.note}".rstrip()
+    if plan.fit:
+        yield f"    {'left':<20} {size(max(plan.fit.left, 0)):>8}  of {size(plan.fit.total)}"
+        yield f"  [{memory_bar(plan.memory, plan.fit.total, _BAR)}]"
+
+
 def _lines(plan: Plan) -> Iterator[str]:
     yield " ".join((f"{plan.request.profile}/{plan.engine}", plan.version, *plan.chips))
     for flag in plan.flags:
         yield f"  {flag.name} = {flag.value}  ({flag.origin})"
-    if plan.memory:
-        yield "memory of each rank, predicted"
-    for part in plan.memory:
-        yield f"  {part.category:<20} {size(part.predicted):>8}"
+    for each in plan.overrides:
+        asked = each.requested or "not set"
+        yield f"engine   {each.name}: {asked} → {each.resolved}  ({each.reason})"
+    yield from _memory(plan)
+    for path in plan.capabilities:
+        unlock = f"; unlocked by: {path.unlock}" if path.unlock else ""
+        yield f"path     {path.path}: {path.state}; {path.why}{unlock}"
     for change in plan.changes:
         yield f"changed  {change.name}: {change.before or 'not set'} → {change.after or 'not set'}"
     for problem in plan.problems:

@@ -184,16 +184,17 @@ def label(row: Row, world: Sequence[int]) -> str:
     if not ranks:
         return ""
     if max(world, default=0) > 9 or ranks[-1] > 9:
-        return f"×{len(ranks)} [{_spans(ranks)}]"
+        return f"×{len(ranks)} [{spans(ranks)}]"
     places = sorted({*world, *ranks})
     return f"×{len(ranks)} [{''.join(str(rank) if rank in ranks else '·' for rank in places)}]"
 
 
-def _spans(ranks: Sequence[int]) -> str:
-    spans: list[list[int]] = []
+def spans(ranks: Sequence[int]) -> str:
+    """Return ascending ranks as `0-7 9`."""
+    runs: list[list[int]] = []
     for rank in ranks:
-        if spans and spans[-1][-1] == rank - 1:
-            spans[-1].append(rank)
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1].append(rank)
         else:
-            spans.append([rank])
-    return " ".join(str(s[0]) if len(s) == 1 else f"{s[0]}-{s[-1]}" for s in spans)
+            runs.append([rank])
+    return " ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from panel.domain.errors import UsageError
+from panel.logs.bounded import bounded
 from panel.logs.severity import Level
 
 
@@ -53,6 +54,13 @@ class Query:
             ) from None
         except (OverflowError, RecursionError) as error:
             raise UsageError(f"the regular expression is too large: {error}") from None
+
+    @property
+    def marker(self) -> re.Pattern[str] | None:
+        """What may be marked in texts by a program that nothing could stop; None: too risky."""
+        if not self.pattern or self.invert or not bounded(self.regex, self.flags):
+            return None
+        return self.compile()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values from which `from_json` makes it again."""

@@ -55,7 +55,7 @@ class PanelScreen(Screen[None]):
             return
         self.set_class(self.desk.view.lost is not None, "-lost")
         self.show(self.desk.view)
-        self.query_one("#keys", Rows).show([self._key_line()])
+        self.query_one("#keys", Rows).show([self.key_line()])
 
     def header(self, *rows: Row) -> None:
         """Paint the header."""
@@ -107,7 +107,8 @@ class PanelScreen(Screen[None]):
         """Show an error for some seconds."""
         self.notify(clean(str(error).encode()), severity="error", timeout=8, markup=False)
 
-    def _key_line(self) -> Row:
+    def key_line(self) -> Row:
+        """Return the keys that act now."""
         known = {binding.id: binding for binding in bindings_of(self, self.app)}
         row: list[Span] = [Span(" ")]
         for offered in self.keys(self.desk.view):

@@ -54,9 +54,9 @@ class LaunchScreen(PanelScreen):
         key("R", "force", "force", "Launch although the plan refuses; asks once", "launch.force"),
     ]
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, draft: Draft = Draft()) -> None:  # noqa: B008  (frozen)
         super().__init__(desk)
-        self.draft = Draft()
+        self.draft = draft
         self.plan: Plan | None = None
         self._undo: list[Draft] = []
         self._trouble = ""
@@ -118,7 +118,7 @@ class LaunchScreen(PanelScreen):
             self.plan = await self.desk.client.plan(self.draft.request())
             self._trouble = ""
             if not self._flags:
-                self._flags = await self.desk.client.flags(self.plan.engine)
+                self._flags = await self.desk.client.flags(self.plan.request.profile)
         except PanelError as error:
             self._trouble = str(error)
         self.refresh_view()
@@ -160,8 +160,7 @@ class LaunchScreen(PanelScreen):
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Take the value that was typed."""
         text = event.text.strip()
-        draft = self.draft
-        self._try(draft.with_flags({self._editing: text}) if text else draft.without(self._editing))
+        self._try(self.draft.with_flags({self._editing: text}))
 
     @work
     async def action_all_flags(self) -> None:
@@ -247,8 +246,13 @@ class LaunchScreen(PanelScreen):
 
     async def _send(self) -> None:
         await self.desk.client.relaunch(self.draft.request())
-        self.action_back()
+        self._sent()
 
     async def _send_forced(self) -> None:
         await self.desk.client.relaunch(self.draft.request(force=True))
-        self.action_back()
+        self._sent()
+
+    def _sent(self) -> None:
+        """Leave, and tell the screen that wants to know; Escape tells nothing."""
+        if self.is_current:
+            self.dismiss()

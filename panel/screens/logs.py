@@ -1,211 +1,231 @@
-"""The logs screen: all sources of a launch in one order."""
+"""The logs screen: what is sought, filtered, marked and kept of the logs of a launch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from pathlib import Path
 
 from textual import work
-from textual.app import ComposeResult
-from textual.binding import BindingType
 
-from panel.logs.records import rank_of
-from panel.screens.base import PanelScreen
-from panel.screens.keys import BACK, key, rank_keys
-from panel.screens.log_feed import LogFeed
+from panel.domain.errors import PanelError
+from panel.screens.finder import Finder
+from panel.screens.found_feed import FoundFeed
+from panel.screens.keys import bindings_of
+from panel.screens.log_feed import Feed
+from panel.screens.log_save import copied, lines_of, save_found, write_private
+from panel.screens.log_searches import Kind
+from panel.screens.log_walker import LogWalker
+from panel.screens.log_words import (
+    filter_words,
+    news_words,
+    picked_words,
+    search_words,
+    typed_query,
+)
 from panel.screens.view import Desk, View
-from panel.widgets.log_page import LogPage
-from panel.widgets.log_view import SIDEWAYS, LogView
-from panel.widgets.prompt import Prompt
-from panel.widgets.spans import Row, Span, Tone
+from panel.widgets.findings import Spot
+from panel.widgets.log_column import column
+from panel.widgets.log_traces import row_place
+from panel.widgets.rows import Rows
+from panel.widgets.spans import Row, Span, Tone, cells, clip
 
-_TAIL = 256 << 10
-
-
-def picked_words(picked: frozenset[str]) -> str:
-    """Return whose logs are shown: `all ranks`, `rank 3`, `ranks 1 3`."""
-    if not picked:
-        return "all ranks"
-    numbers = sorted(rank for source in picked if (rank := rank_of(source)) is not None)
-    others = sorted(source for source in picked if rank_of(source) is None)
-    ranks = [f"rank{'s' * (len(numbers) > 1)} {' '.join(map(str, numbers))}"] if numbers else []
-    return " ".join([*ranks, *others])
+_COPY = "copied.txt"
 
 
-def news_words(page: LogPage) -> Span:
-    """Return whether a page follows, or how much came since it stands still."""
-    if page.follows:
-        return Span("follow", Tone.GOOD)
-    return Span(f"+{page.news} new", Tone.WARN if page.news else Tone.DIM)
+class LogsScreen(LogWalker):
+    """Follow, pick, search, filter, fold and look back, over logs of any size."""
 
-
-class LogsScreen(PanelScreen):
-    """Follow, pick, search and look back."""
-
-    NAME = "logs"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        BACK,
-        *rank_keys("logs"),
-        key("slash", "search", "search", "Find text, case ignored", "logs.search", "/"),
-        key("n", "find(1)", "next", "Next line with the text", "logs.next"),
-        key("N", "find(-1)", "previous", "Line before with the text", "logs.previous"),
-        key("f", "follow", "follow", "Stay at the end, or hold still", "logs.follow"),
-        key("w", "wrap", "wrap", "Break long lines, or do not", "logs.wrap"),
-        key("g,home", "home", "oldest", "Oldest line held; again for older ones", "logs.home", "g"),
-        key("G,end", "end", "newest", "Newest line, then follow", "logs.end", "G"),
-        key("up", "scroll(-1)", "up", "One line up; the view holds still", "logs.up", "↑"),
-        key("down", "scroll(1)", "down", "One line down", "logs.down", "↓"),
-        key("pageup", "page(-1)", "page up", "A screen up", "logs.pageup", "PgUp"),
-        key("pagedown,space", "page(1)", "page down", "A screen down", "logs.pagedown", "PgDn"),
-        key("left", "sideways(-1)", "left", "Scroll long lines back", "logs.left", "←"),
-        key("right", "sideways(1)", "right", "Scroll long lines", "logs.right", "→"),
-    ]
-
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        self.feed = LogFeed(desk.client, _TAIL)
-
-    def compose_body(self) -> ComposeResult:
-        """Yield the view and the search line."""
-        yield LogView(self.feed.model, id="log")
-        yield Prompt()
+    def __init__(self, desk: Desk, spot: Spot | None = None) -> None:
+        """`spot`: the place to begin at, in place of the end of all logs."""
+        super().__init__(desk, spot)
+        self._filtered: FoundFeed | None = None
 
     def keys(self, view: View) -> Iterable[str]:
-        """Offer the next hit while something is searched."""
-        find = ("logs.next",) if self.feed.model.needle else ()
-        return (
-            "logs.rank0",
-            "logs.all",
-            "logs.search",
-            *find,
-            "logs.follow",
-            "logs.wrap",
-            "back",
-            "help",
-        )
+        """Offer what acts now, as far as the line is long."""
+        page, rows = self.page, self.feed.rows
+        offered = [
+            ("logs.search", True),
+            ("logs.next", self.searches[Kind.SEARCH] is not None),
+            ("logs.filter", True),
+            ("logs.invert", self._filtered is not None),
+            ("logs.save", self._filtered is not None),
+            ("logs.error", self._errors > 0),
+            ("logs.open", page.current is not None and rows.frames(page.current) > 0),
+            ("logs.follow", not page.follows),
+            ("logs.rank0", rows.world > 1),
+            ("logs.all", bool(rows.picked)),
+            ("logs.fold", rows.world > 1),
+            ("logs.mark", not page.follows),
+            ("logs.moment", True),
+            ("logs.wrap", True),
+            ("logs.clock", True),
+            ("logs.earlier", True),
+        ]
+        room = self.size.width - 1 - self._cells("back") - self._cells("help")
+        for name, acts in offered:
+            if acts and self._cells(name) <= room:
+                room -= self._cells(name)
+                yield name
+        yield from ("back", "help")
 
-    def show(self, view: View) -> None:
-        """Paint the header and ask for what is new."""
-        launch = view.launch
-        if launch is None:
-            self.titled((Span("nothing launched yet: Esc, then r launches", Tone.DIM),))
-            return
-        self.feed.turn_to(launch)
-        title = (
-            Span(f"#{launch.id} ", Tone.DIM),
-            Span(f"{picked_words(self.feed.model.picked)}  "),
-            *self._search_words(),
-        )
-        self.titled(title, self._place_words())
-        self._pull()
+    def _cells(self, name: str) -> int:
+        binding = next(b for b in bindings_of(self, self.app) if b.id == name)
+        return cells([Span(f"{binding.key_display or binding.key} {binding.description}  ")])
 
-    def _search_words(self) -> Row:
-        needle = self.feed.model.needle
-        if not needle:
-            return ()
-        number, hits = self._view.page.found
-        words = f"{number}/{hits}" if number else f"{hits} lines"
-        return Span("/", Tone.KEY), Span(f"{needle} "), Span(words, Tone.DIM if hits else Tone.BAD)
-
-    def _place_words(self) -> Row:
-        held = Span(f"{len(self.feed.model.visible):,} lines  ", Tone.DIM)
-        return held, news_words(self._view.page), Span(" ")
+    def turned(self, view: View) -> None:
+        """Bring what is sought and filtered in line with the launch and the ranks shown."""
+        super().turned(view)
+        finder = self.searches[Kind.FILTER]
+        if finder and self._filtered and self._filtered.hits is not finder.hits:
+            self._filter_anew(finder)
 
     @property
-    def _view(self) -> LogView:
-        return self.query_one(LogView)
+    def source(self) -> Feed:
+        """All lines, or those that the filter lets through."""
+        return self._filtered or self.feed
 
-    @work(group="logs")
-    async def _pull(self) -> None:
+    def paint(self) -> None:
+        """Paint the header, the view and the keys."""
+        title = [
+            Span(f"#{self.feed.launch} ", Tone.WARN if self.earlier else Tone.DIM),
+            Span(f"{picked_words(self.feed.rows.picked)}  "),
+        ]
+        search, filtering = self.searches[Kind.SEARCH], self.searches[Kind.FILTER]
+        title += filter_words(filtering) if filtering else ()
+        title += search_words(search, self.place) if search else ()
+        bad = self.desk.glyphs.bad
+        errors: Row = (bad, Span(f" {self._errors:,}  ", Tone.BAD)) if self._errors else ()
+        news = news_words(self.page, self.source.behind)
+        self.titled(tuple(title), (*errors, news, Span(" ")))
+        notes = [self.source.trouble, self.searches.trouble, *self.feed.model.notes.values()]
+        told = "; ".join(note for note in notes if note)
+        row = (Span(f" ! {clip(told, self.size.width - 4)}", Tone.WARN),)
+        self.query_one("#log-trouble", Rows).show([row] if told else [])
+        self.look.epoch = self.feed.epoch
+        self.view.column = self._column()
+        super().paint()
+        self.query_one("#keys", Rows).show([self.key_line()])
+
+    def _column(self) -> list[Span]:
+        rows, lines = self.feed.rows.visible, self.page.lines()
+        if not lines:
+            return [Span(" ")] * self.page.height
+        shown = rows[lines[0].at].first.t, rows[lines[-1].at].first.t
         launch = self.desk.view.launch
-        if launch and await self.feed.pull(launch, holding=not self._view.page.follows):
-            self._repaint()
+        end = max(launch.t if launch and not self.earlier else 0.0, rows[-1].first.t)
+        counts = self.searches.errors().hits.histogram(end, self.page.height)
+        return column(counts, shown, end, self.desk.glyphs)
 
-    @work(group="logs")
-    async def _pull_older(self) -> None:
-        launch = self.desk.view.launch
-        if launch and await self.feed.pull_older(launch):
-            self._repaint()
+    @property
+    def _errors(self) -> int:
+        finder = self.searches[Kind.ERRORS]
+        return finder.hits.count if finder else 0
 
-    def _repaint(self) -> None:
-        self._view.update()
-        self.refresh_view()
+    def found(self, kind: Kind) -> None:
+        """Take note of what a search found by now."""
+        if self.is_mounted and kind is Kind.FILTER:
+            self.pull()
+        super().found(kind)
 
-    def action_pick(self, rank: int) -> None:
-        """Show the log of this rank, or no longer."""
-        self.feed.model.pick(self.feed.model.picked ^ {f"rank-{rank}"})
-        self._repaint()
+    # Filtering
 
-    def action_pick_all(self) -> None:
-        """Show the logs of all."""
-        self.feed.model.pick(frozenset())
-        self._repaint()
-
-    def action_scroll(self, lines: int) -> None:
-        """Move by lines; at the oldest ask for older ones."""
-        if not self._view.page.scroll(lines):
-            self._pull_older()
-        self._repaint()
-
-    def action_page(self, direction: int) -> None:
-        """Move by a screenful."""
-        self.action_scroll(direction * max(self._view.page.height - 1, 1))
-
-    def action_sideways(self, direction: int) -> None:
-        """Move the text below the margin."""
-        page = self._view.page
-        page.left = max(page.left + direction * SIDEWAYS, 0)
-        self._repaint()
-
-    def action_home(self) -> None:
-        """Go to the oldest line held, and ask for older ones when already there."""
-        page = self._view.page
-        if not page.scroll(0):
-            self._pull_older()
-        page.home()
-        self._repaint()
-
-    def action_end(self) -> None:
-        """Go to the newest line and follow."""
-        self._view.page.follow()
-        self._repaint()
-
-    def action_follow(self) -> None:
-        """Follow the end, or hold this place."""
-        page = self._view.page
-        if page.follows:
-            page.hold()
-        else:
-            page.follow()
-        self._repaint()
-
-    def action_wrap(self) -> None:
-        """Break long lines, or do not."""
-        page = self._view.page
-        page.wrap, page.left = not page.wrap, 0
-        self._repaint()
-
-    def action_search(self) -> None:
-        """Ask for text."""
-        self.query_one(Prompt).open("/", self.feed.model.needle)
-
-    def action_find(self, step: int) -> None:
-        """Go to the next line with the text, or the one before."""
-        self._view.page.find(step)
-        self._repaint()
-
-    def on_prompt_changed(self, event: Prompt.Changed) -> None:
-        """Search while typing."""
-        self.feed.model.search(event.text)
-        self._view.page.forget_found()
-        self._repaint()
-
-    def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
-        """Go to the newest hit."""
-        self.query_one(Prompt).close()
-        self.action_find(-1)
+    def action_filter(self) -> None:
+        """Ask for a pattern of which only the lines are shown."""
+        finder = self.searches[Kind.FILTER]
+        self.ask_for("&", finder.query.pattern if finder else "", self._filter)
 
     def on_prompt_closed(self) -> None:
-        """Search nothing."""
-        self.feed.model.search("")
-        self._repaint()
+        """Search or filter no longer."""
+        if self.answer == self._filter:
+            self._filter("")
+        super().on_prompt_closed()
+
+    def _filter(self, pattern: str) -> None:
+        old = self.searches[Kind.FILTER]
+        if pattern:
+            query = typed_query(pattern, invert=old is not None and old.query.invert)
+            self._filter_anew(self.searches.start(Kind.FILTER, query))
+        elif self._filtered is not None:
+            at, follows = self.place, self.page.follows
+            self.searches.stop(Kind.FILTER)
+            self._filtered, self.feed.idle = None, False
+            self.feed.show()
+            if at is not None and not follows:
+                self.go_to(at)
+
+    def action_invert(self) -> None:
+        """Show the lines that do not match, or again those that do."""
+        finder = self.searches[Kind.FILTER]
+        if finder is None:
+            self.tell(PanelError("nothing is filtered", "& asks for a pattern"))
+            return
+        query = typed_query(finder.query.pattern, invert=not finder.query.invert)
+        self._filter_anew(self.searches.start(Kind.FILTER, query))
+        self.paint()
+
+    def _filter_anew(self, finder: Finder) -> None:
+        rows = self.feed.rows
+        self._filtered = FoundFeed(self.desk.client, self.feed.launch, rows, finder.hits)
+        self.feed.idle = True
+        rows.show([])
+        self.page.follow()
+        self.pull()
+
+    # Keeping
+
+    def action_mark(self) -> None:
+        """Mark the current line, or no longer."""
+        row = self.page.current
+        if row is not None:
+            self.look.marks ^= {row_place(row)}
+            self.paint()
+
+    def action_marked(self, step: int) -> None:
+        """Go to the next marked line, or the one before; round at the ends."""
+        marks = sorted(mark[:3] for mark in self.look.marks)
+        here = self.place
+        if not marks or here is None:
+            self.tell(PanelError("no line is marked", "m marks one"))
+            return
+        beyond = [mark for mark in marks if (mark > here if step > 0 else mark < here)]
+        self.go_to((beyond or marks)[0 if step > 0 else -1])
+
+    @work(group="copy", exclusive=True)
+    async def action_copy(self) -> None:
+        """Copy the marked lines, or the current one: to the clipboard, and to a file."""
+        row, path = self.page.current, Path(self.feed.folder, _COPY)
+        marks = sorted(mark[1:3] for mark in self.look.marks)
+        try:
+            if marks:
+                text = lines_of(await self.desk.client.log_records(self.feed.launch, marks))
+            else:
+                text = copied(row, self.feed.rows.world) if row is not None else ""
+            self.app.copy_to_clipboard(text)
+            write_private(path, text)
+        except PanelError as error:
+            self.tell(error)
+        else:
+            count = max(len(marks), 1)
+            self.say(f"{count} line{'s' * (count > 1)} copied, and saved as {path}")
+
+    def action_save(self) -> None:
+        """Ask for a file."""
+        if self._filtered is None:
+            self.say(f"nothing is filtered; the logs themselves are in {self.feed.folder}")
+        else:
+            path = Path(self.feed.folder, f"filtered-{self.feed.launch}.txt")
+            self.ask_for("save as", str(path), self._save)
+
+    @work(group="save", exclusive=True)
+    async def _save(self, text: str) -> None:
+        finder = self.searches[Kind.FILTER]
+        if not text or finder is None:
+            return
+        path = Path(text).expanduser()
+        try:
+            lines = await save_found(self.desk.client, self.feed.launch, finder.hits, path)
+        except PanelError as error:
+            self.tell(error)
+        else:
+            still = "; the search was not through yet" if finder.searching else ""
+            self.say(f"{lines:,} lines saved as {path}{still}")

@@ -16,15 +16,24 @@ from panel.domain.snapshot import LaunchView
 from panel.domain.wire import Down, Relaunch, Up
 from panel.screens.base import PanelScreen
 from panel.screens.chat import ChatScreen
+from panel.screens.gpus import GpusScreen
+from panel.screens.hang import HangScreen
 from panel.screens.history import HistoryScreen
 from panel.screens.keys import key, rank_keys
 from panel.screens.launch import LaunchScreen
-from panel.screens.log_feed import LogFeed
-from panel.screens.logs import LogsScreen, news_words, picked_words
+from panel.screens.log_feed import KeepUp, LogFeed
+from panel.screens.log_words import news_words, picked_words
+from panel.screens.logs import LogsScreen
+from panel.screens.series_feed import SeriesFeed
+from panel.screens.stacks import StacksScreen
 from panel.screens.triage import TriageScreen
 from panel.screens.view import Desk, View
-from panel.widgets import node_rows
+from panel.widgets import node_charts, node_rows
+from panel.widgets.log_look import Look
+from panel.widgets.log_model import Picked
 from panel.widgets.log_view import LogView
+from panel.widgets.notice_rows import notices
+from panel.widgets.rank_rows import ranks as rank_rows
 from panel.widgets.rows import Rows
 from panel.widgets.spans import BLANK, Span, Tone
 
@@ -33,7 +42,11 @@ _SCREENS: dict[str, type[PanelScreen]] = {
     "logs": LogsScreen,
     "launch": LaunchScreen,
     "chat": ChatScreen,
+    "gpus": GpusScreen,
+    "stacks": StacksScreen,
+    "hang": HangScreen,
     "history": HistoryScreen,
+    "triage": TriageScreen,
 }
 
 
@@ -48,9 +61,12 @@ class NodeScreen(PanelScreen):
     NAME = "node"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("l", "go('logs')", "logs", "Logs of all ranks in one view", "node.logs"),
-        key("t", "triage", "triage", "What the last failure was", "node.triage"),
+        key("t", "go('triage')", "triage", "What the last failure was", "node.triage"),
         key("c", "go('launch')", "configure", "Change flags and see the plan", "node.configure"),
         key("k", "go('chat')", "talk", "Talk to the model that is served", "node.talk"),
+        key("g", "go('gpus')", "gpus", "GPUs: links, alarms, the slow rank", "node.gpus"),
+        key("s", "go('stacks')", "stacks", "Where every rank stands now", "node.stacks"),
+        key("d", "go('hang')", "diagnose", "A hang, step by step", "node.diagnose"),
         key("h", "go('history')", "history", "Earlier launches", "node.history"),
         key("r", "relaunch", "relaunch", "Launch again with the same flags", "node.relaunch"),
         key("x", "stop", "stop", "Stop the engine: TERM, grace, KILL; asks once", "node.stop"),
@@ -60,45 +76,40 @@ class NodeScreen(PanelScreen):
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
-        self.feed = LogFeed(desk.client, _TAIL)
+        self.feed = LogFeed(desk.client, _TAIL, folds=True)
+        self._keep_up = KeepUp()
+        self._figures = SeriesFeed(desk.client, node_charts.PREFIX, limit=node_charts.SECONDS)
         self._plan: Plan | None = None
         self._trouble = ""
         self._planned_for: tuple[Profile, ...] | None = None
         self._blamed_for: str | None = None
 
     def compose_body(self) -> ComposeResult:
-        """Yield the table, the verdict and the end of the logs."""
+        """Yield the table, the verdict, the charts and the end of the logs."""
         yield Rows([BLANK], id="figures")
         yield Rows(id="ranks")
         yield Rows(id="verdict")
+        yield Rows(id="charts")
         yield Rows([()], id="log-title")
-        yield LogView(self.feed.model, id="log")
+        yield LogView(self.feed.rows, Look(self.desk.glyphs), id="log")
 
     def keys(self, view: View) -> Iterable[str | tuple[str, str]]:
         """Offer what makes sense in this state."""
-        if view.launch is None:
-            launch = ("node.relaunch", "launch")
-            return launch, "node.configure", "node.history", "help", "leave"
+        launch = view.launch
+        if launch is None:
+            first = ("node.relaunch", "launch")
+            return first, "node.configure", "node.gpus", "node.history", "help", "leave"
+        failed = launch.verdict is not None and launch.verdict.failed
+        triage = ("node.triage",) if failed else ()
+        if launch.suspicion is not None:
+            look = ("node.diagnose", "node.stacks", "node.logs", "node.gpus")
+            return *triage, *look, "node.relaunch", "node.stop", "help"
         if view.live:
-            return (
-                "node.logs",
-                "node.configure",
-                "node.relaunch",
-                "node.stop",
-                "node.talk",
-                "node.history",
-                "help",
-            )
-        first = ("node.triage",) if view.launch.verdict else ()
-        return (
-            *first,
-            "node.logs",
-            "node.configure",
-            "node.relaunch",
-            "node.history",
-            "help",
-            "leave",
-        )
+            look = (*triage, "node.logs", "node.stacks", "node.gpus")
+            last = () if triage else ("node.talk",)
+            return *look, "node.configure", "node.relaunch", "node.stop", *last, "help"
+        then = ("node.configure", "node.relaunch", "node.history", "help", "leave")
+        return *triage, "node.logs", *then
 
     def show(self, view: View) -> None:
         """Paint the node."""
@@ -118,32 +129,53 @@ class NodeScreen(PanelScreen):
             rows = node_rows.empty(self._plan, snapshot.profiles, self._trouble, width, glyphs)
             ranks.show(rows)
             return
-        ranks.show(node_rows.ranks(launch, width, glyphs))
-        verdict.show(node_rows.verdict(launch, width, glyphs))
+        ranks.show(rank_rows(snapshot, launch, width, glyphs))
+        found = node_rows.verdict(launch, width, glyphs)
+        verdict.show([*found, *notices(snapshot, width, glyphs)])
+        self._show_charts(view, launch)
         self._choose_log(launch)
-        name = (Span("log ", Tone.BRIGHT), Span(picked_words(self.feed.model.picked), Tone.DIM))
+        whose = f"{picked_words(self.feed.rows.picked)}, folded"
+        name = (Span("log ", Tone.BRIGHT), Span(whose, Tone.DIM))
         note = (Span(f"{launch.note}  ", Tone.WARN),) if launch.note else ()
         title.show([glyphs.rule(name, width, (*note, news_words(log.page)))])
         self._pull()
 
+    def _show_charts(self, view: View, launch: LaunchView) -> None:
+        """Draw the figures of a running launch where the screen has room for them."""
+        width, height = self.size
+        charts, room = self.query_one("#charts", Rows), node_charts.room_for_charts(width, height)
+        if room and view.lost is None and self._figures.due(launch):
+            self._pull_figures(launch)
+        series = self._figures.series
+        shown = node_charts.charts(series, width, height, self.desk.glyphs) if view.live else []
+        charts.show(shown)
+
+    @work(group="figures", exclusive=True)
+    async def _pull_figures(self, launch: LaunchView) -> None:
+        if await self._figures.pull(launch):
+            self.refresh_view()
+
     def _choose_log(self, launch: LaunchView) -> None:
         """Show all logs of a new launch, and that of the process to blame once it failed."""
-        if self.feed.turn_to(launch):
+        if self.feed.turn_to(launch.id, launch.uuid):
             self._pick(frozenset())
+        self.feed.grown(launch.log_sizes)
         if launch.state.failed and self._blamed_for != launch.uuid:
             self._blamed_for = launch.uuid
             blamed = node_rows.first_failed(launch)
             self._pick(frozenset({blamed.source} if blamed else ()))
 
-    def _pick(self, sources: frozenset[str]) -> None:
-        self.feed.model.pick(sources)
+    def _pick(self, picked: Picked) -> None:
+        self.feed.pick(picked)
         self.query_one(LogView).update()
 
     @work(group="logs")
     async def _pull(self) -> None:
-        launch = self.desk.view.launch
-        if launch and await self.feed.pull(launch):
-            self.query_one(LogView).update()
+        view = self.query_one(LogView)
+        await self._keep_up.run(lambda: self.feed, lambda: not view.page.follows, self._show_log)
+
+    def _show_log(self) -> None:
+        self.query_one(LogView).update()
 
     def _plan_first(self, view: View) -> None:
         profiles = view.snapshot.profiles if view.snapshot else ()
@@ -161,7 +193,7 @@ class NodeScreen(PanelScreen):
 
     def action_pick(self, rank: int) -> None:
         """Show the log of this rank, or no longer."""
-        self._pick(self.feed.model.picked ^ {f"rank-{rank}"})
+        self._pick(self.feed.rows.picked ^ {rank})
         self.refresh_view()
 
     def action_pick_all(self) -> None:
@@ -172,14 +204,6 @@ class NodeScreen(PanelScreen):
     def action_go(self, name: str) -> None:
         """Open another screen."""
         self.app.push_screen(_SCREENS[name](self.desk))
-
-    def action_triage(self) -> None:
-        """Open what triage concluded, where there is anything."""
-        launch = self.desk.view.launch
-        if launch and launch.verdict:
-            self.app.push_screen(TriageScreen(self.desk))
-        else:
-            self.tell(PanelError("nothing has failed", "triage opens after a crash"))
 
     def action_relaunch(self) -> None:
         """Launch again; ask first when that stops an engine."""

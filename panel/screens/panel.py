@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from textual import work
@@ -54,9 +55,10 @@ class Panel(App[None]):
         *,
         ascii_signs: bool = False,
         engine: type[EngineClient] = EngineClient,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
-        self.desk = Desk(client, engine, ASCII if ascii_signs else UNICODE)
+        self.desk = Desk(client, engine, ASCII if ascii_signs else UNICODE, clock)
         self.animation_level = "none"
         self.register_theme(QUIET)
         if "TEXTUAL_THEME" not in os.environ:

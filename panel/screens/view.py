@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -51,4 +52,6 @@ class Desk:
     engine: Callable[[str], EngineClient]
     """Makes the client of the engine's API at a URL."""
     glyphs: Glyphs
+    clock: Callable[[], float] = time.time
+    """Seconds since 1970."""
     view: View = field(default_factory=View)

@@ -10,10 +10,10 @@ from functools import cache
 from importlib.resources import files
 
 from panel.domain.verdict import Advice
+from panel.domain.versions import Span
 from panel.triage.cause import Cause
 from panel.triage.scene import Scene
 from panel.triage.signature import AdviceText
-from panel.triage.versions import Span
 
 _MOST = 3
 _BRACES = re.compile(r"\{([a-z0-9-]+)\}")

@@ -52,7 +52,12 @@ class GangState:
         match event:
             case Spawn():
                 self.members[event.pid] = Member(
-                    event.pid, event.source, event.ppid, event.rank, event.command or ""
+                    event.pid,
+                    event.source,
+                    event.ppid,
+                    event.rank,
+                    event.command or "",
+                    event.ppid in self.members,
                 )
             case Title(pid=pid) if pid in self.members:
                 member = self.members[pid]

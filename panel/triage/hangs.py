@@ -24,12 +24,15 @@ _FIRST_COLLECTIVE = re.compile(r"is using nccl==|Init COMPLETE")
 def find_hang(scene: Scene) -> Cause | None:
     """Return what holds up a gang of which nothing has ended."""
     signs = _signs(scene)
-    if scene.stop != NEVER:
-        return _by_marks(scene, signs)
+    asked = scene.stop[0]
     stopped = {
         rank: since
         for rank, since in scene.gang.stopped.items()
-        if scene.lived(rank) - since >= STOPPED_S or any(mark.t >= since for mark in signs)
+        if since < asked
+        and (
+            min(scene.lived(rank), asked) - since >= STOPPED_S
+            or any(mark.t >= since for mark in signs)
+        )
     }
     if stopped:
         ranks = tuple(sorted(stopped))
@@ -39,6 +42,8 @@ def find_hang(scene: Scene) -> Cause | None:
             else "are stopped (state T) and hold up the others",
             "high", scene.phase(ranks[0]), tuple(signs), hung=True,
         )  # fmt: skip
+    if scene.stop != NEVER:
+        return _by_marks(scene, signs)
     return _by_marks(scene, signs) or _by_beats(scene) or _by_silence(scene)
 
 

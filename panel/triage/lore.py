@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from panel.domain.phases import Phase
+from panel.logs.phases import Phases
 from panel.logs.records import rank_of
-from panel.triage.phases import Phases
 from panel.triage.speaker import Said
 
 _WORLD = re.compile(

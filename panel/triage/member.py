@@ -23,6 +23,8 @@ class Member:
     ppid: int | None = None
     rank: int | None = None
     command: str = ""
+    inner: bool = False
+    """Another member started it."""
     title: str = ""
     exit: Exit | None = None
     asked: bool = False
@@ -34,7 +36,8 @@ class Member:
 
     @property
     def role(self) -> str:
-        """rank, core, frontend, helper, spawner or tracker."""
+        """rank, core, frontend, helper, child (not yet known), spawner, or tracker (whose end says
+        nothing)."""
         if self.rank is not None:
             return "rank"
         if _TRACKER.search(self.command) or self.source == "spawner":
@@ -45,7 +48,10 @@ class Member:
             return "rank"
         if _HELPER.search(self.title):
             return "helper"
-        return "child" if self.ppid is not None and _CHILD.search(self.command) else "frontend"
+        if self.ppid is not None and _CHILD.search(self.command):
+            return "child"
+        # Compilers and the like come and go.
+        return "tracker" if self.inner else "frontend"
 
     @property
     def label(self) -> str:

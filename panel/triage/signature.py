@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from panel.triage.versions import Span
+from panel.domain.versions import Span
 
 Role = Literal["root", "victim", "death", "hang", "stop", "harmless", "inferred"]
 """`root` may name its reporter; `victim` points away from it; `death` tells of another process's

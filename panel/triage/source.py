@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from panel.logs.decode import clean
 from panel.logs.grammars import detect
 from panel.logs.merge import Arrivals
+from panel.logs.phases import HOT as PHASE_HOT
 from panel.triage.mark import Mark
-from panel.triage.phases import HOT as PHASE_HOT
 from panel.triage.reader import LineReader
 from panel.triage.shapes import Sieve
 from panel.triage.signature import Catalog

@@ -28,14 +28,11 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     unset: tuple[str, ...] = ()
 
     def with_flags(self, flags: dict[str, str]) -> Draft:
-        """Return this draft with some flags set."""
-        unset = tuple(name for name in self.unset if name not in flags)
-        return Draft(profile=self.profile, set=self.set | flags, unset=unset)
-
-    def without(self, name: str) -> Draft:
-        """Return this draft with a flag left to the engine."""
-        kept = {other: text for other, text in self.set.items() if other != name}
-        return Draft(profile=self.profile, set=kept, unset=(*self.unset, name))
+        """Return this draft with some flags set; one with an empty text is left to the engine."""
+        kept = {name: text for name, text in (self.set | flags).items() if text}
+        unset = [name for name in self.unset if name not in flags]
+        unset += [name for name, text in flags.items() if not text]
+        return Draft(profile=self.profile, set=kept, unset=tuple(unset))
 
     def flipped(self, toggle: str, chips: tuple[str, ...]) -> Draft:
         """Return this draft with EP or speculation turned over; `chips` are of the last plan."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from panel.domain.states import ASCII_SIGNS, SIGNS, LaunchState, ProcessState
@@ -40,6 +41,11 @@ class Glyphs:
     more: str
     on: str
     off: str
+    times: str
+    gap: str
+    bar: str
+    braille: bool
+    """Whether charts may use its characters."""
 
     def process(self, state: ProcessState) -> Span:
         """Return the sign of a process."""
@@ -54,13 +60,21 @@ class Glyphs:
         """The sign of failure."""
         return self.process(ProcessState.FAILED)
 
-    def bars(self, values: tuple[float, ...], width: int) -> str:
-        """Return the newest `width` values as one block each, the greatest at full height."""
+    def bars(self, values: Sequence[float | None], width: int, top: float | None = None) -> str:
+        """Return the newest `width` values as one block each, nothing for None.
+
+        At full height stands `top`, the greatest of them without it.
+        """
         shown = values[-width:]
-        top = max(shown, default=0.0)
-        last = len(self.blocks) - 1
-        heights = (round(value / top * last) if top > 0 else 0 for value in shown)
-        return "".join(self.blocks[height] for height in heights).rjust(width)
+        full = max((value for value in shown if value is not None), default=0.0)
+        full = full if top is None else top
+        return "".join(self._bar(value, full) for value in shown).rjust(width)
+
+    def _bar(self, value: float | None, full: float) -> str:
+        if value is None:
+            return " "
+        share = min(value / full, 1.0) if full > 0 else 0.0
+        return self.blocks[round(share * (len(self.blocks) - 1))]
 
     def rule(self, title: Row, width: int, end: Row = ()) -> Row:
         """Return a line across the screen with a title and, at its right, a remark."""
@@ -72,9 +86,9 @@ class Glyphs:
 
 UNICODE = Glyphs(
     states=SIGNS, blocks="▁▂▃▄▅▆▇█", line="─", ok="✔", pointer="▸", arrow="→", more="…",
-    on="●", off="○",
+    on="●", off="○", times="×", gap="·", bar="┃", braille=True,
 )  # fmt: skip
 ASCII = Glyphs(
     states=ASCII_SIGNS, blocks="_.:-=+*#", line="-", ok="ok", pointer=">", arrow="->", more="~",
-    on="*", off=".",
+    on="*", off=".", times="x", gap=".", bar="|", braille=False,
 )  # fmt: skip

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from panel.domain.flags import Flag
-from panel.domain.plan import Change, Memory, Plan, Problem
+from panel.domain.plan import Change, Plan, Problem
 from panel.domain.snapshot import LaunchView
 from panel.widgets.draft import memory_flag, toggled, value_of
 from panel.widgets.glyphs import Glyphs
+from panel.widgets.memory_bar import letters, memory_bar
 from panel.widgets.spans import BLANK, Row, Span, Tone, clip, fit, spread, wrap
 from panel.widgets.words import size
 
@@ -46,7 +47,7 @@ def page(
     rows += [_field(one, width, glyphs) for one in _fields(plan, flags, against)]
     rows += [_change(one, width, glyphs) for one in plan.changes if one.name not in fielded]
     rows += [BLANK, glyphs.rule((Span("plan", Tone.BRIGHT),), width)]
-    rows += _memory(plan.memory, width)
+    rows += _memory(plan, width)
     if trouble:
         rows.append((Span(" "), glyphs.bad, Span(f" {trouble}", Tone.BAD)))
     else:
@@ -112,13 +113,21 @@ def _change(one: Change, width: int, glyphs: Glyphs) -> Row:
     return spread(left, (Span(f"was {clip(was, 18, glyphs.more)} ", Tone.WARN),), width)
 
 
-def _memory(lines: tuple[Memory, ...], width: int) -> list[Row]:
-    """Return the memory of one rank by category, and its sum."""
+def _memory(plan: Plan, width: int) -> list[Row]:
+    """Return the memory of one rank: a bar of the GPU, where it is known, and the categories."""
+    lines = plan.memory
     if not lines:
         return []
     total = sum(line.predicted for line in lines)
-    words = [(line.category, size(line.predicted)) for line in lines] + [("sum", size(total))]
+    signs = letters(lines) if plan.fit else ("",) * len(lines)
+    words = [
+        (f"{sign} {line.category}".lstrip(), size(line.predicted))
+        for sign, line in zip(signs, lines, strict=True)
+    ] + [("sum", size(total))]
     rows: list[Row] = []
+    if plan.fit is not None:
+        bar = memory_bar(lines, plan.fit.total, max(width - 15, 1))
+        rows.append((Span(" each GPU    ", Tone.DIM), Span(f"[{bar}]")))
     row: list[Span] = [Span(" each rank   ", Tone.DIM)]
     used = 13
     for name, amount in words:

@@ -1,4 +1,4 @@
-"""The node at a glance as rows: header, figures, ranks, verdict."""
+"""The node at a glance as rows: header, figures, verdict, or what could be launched."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from panel.domain.plan import Plan
 from panel.domain.snapshot import Host, LaunchView, ProcessView, Snapshot
 from panel.domain.states import LaunchState, ProcessState
 from panel.widgets.glyphs import Glyphs
-from panel.widgets.spans import BLANK, Row, Span, Tone, cells, clip, fit, right, wrap
+from panel.widgets.spans import BLANK, Row, Span, Tone, cells, clip, wrap
 from panel.widgets.words import clock, count, size, span_of
 
 _HISTORY = 12
@@ -105,83 +105,18 @@ def _progress(launch: LaunchView) -> Row:
     return tuple(row)
 
 
-def ranks(launch: LaunchView, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return the table: its head and a row a rank; others of the gang where they matter."""
-    wide = width >= 100
-    extra = f"{'threads':>8} {'step':>8} " if wide else ""
-    head = f"    r  {'phase':<17}{'pid':>8} {'cpu':>5} {'rss':>6} {extra}{'beat':>6}  last line"
-    others = [p for p in launch.processes if p.rank is None and _matters(p, launch)]
-    blamed = first_failed(launch)
-
-    def row(one: ProcessView) -> Row:
-        return _process(one, width, glyphs, wide=wide, calm=blamed is not None and one != blamed)
-
-    rows = [row(process) for process in launch.ranks]
-    if launch.state is LaunchState.LAUNCHING:
-        rows += [_awaited(rank, glyphs) for rank in range(len(rows), launch.world_size)]
-    return [(Span(head, Tone.DIM),), *rows, *(row(process) for process in others)]
-
-
-def _awaited(rank: int, glyphs: Glyphs) -> Row:
-    """Return the row of a rank that does not exist yet, so that the table keeps its height."""
-    sign = glyphs.process(ProcessState.BUSY)
-    return (Span(" "), sign, Span(f" {rank:>2}  "), Span("not started", Tone.DIM))
-
-
-def _matters(process: ProcessView, launch: LaunchView) -> bool:
-    """Whether a process without a rank deserves a row: it is all there is, or it is in trouble."""
-    return not launch.ranks or process.state in (ProcessState.FAILED, ProcessState.STALE)
-
-
-def _process(process: ProcessView, width: int, glyphs: Glyphs, *, wide: bool, calm: bool) -> Row:
-    """Return the row of a process; a calm one fell with the gang and is not to blame."""
-    sign = glyphs.process(process.state)
-    if calm:
-        sign = Span(sign.text, Tone.DIM)
-    gone = process.exit is not None
-    who = str(process.rank) if process.rank is not None else process.source[:2]
-    figures = Tone.DIM if gone else Tone.PLAIN
-    aged = process.state is ProcessState.STALE
-    phase = Tone.PLAIN if process.state is ProcessState.SERVING else sign.tone
-    age = f"{process.beat_age:.1f}s" if process.beat_age is not None and not gone else "-"
-    extra = f"{process.threads:>8} {process.step:>8} " if wide else ""
-    row = (
-        Span(" "),
-        sign,
-        Span(f" {right(who, 2)}  ", Tone.BRIGHT if process.rank is not None else Tone.DIM),
-        Span(fit(progress(process), 17, glyphs.more), phase),
-        Span(f"{process.pid:>8} ", Tone.DIM),
-        Span(f"{'-' if gone else f'{process.cpu:.0f}%':>5} ", figures),
-        Span(f"{'-' if gone else size(process.rss):>6} ", figures),
-        Span(extra, Tone.DIM),
-        Span(right(age, 6), Tone.WARN if aged else Tone.DIM),
-        Span("  "),
-    )
-    text, tone = process.last_line, Tone.DIM
-    if process.exit is not None:
-        text, tone = process.exit.words, sign.tone
-    return (*row, Span(clip(text, width - cells(row), glyphs.more), tone))
-
-
-def progress(process: ProcessView) -> str:
-    """Return the phase with how far it is: `weights 43%`, `capture 3/6 bs 8`."""
-    if process.total <= 0:
-        return process.phase
-    if process.phase == Phase.CAPTURE:
-        return f"{process.phase} {process.done}/{process.total} bs {process.detail}"
-    return f"{process.phase} {process.done / process.total:.0%}"
-
-
 def verdict(launch: LaunchView, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return what became of a launch that failed, and what to do; nothing for others."""
-    if not (launch.state.failed or launch.state is LaunchState.FAILING):
-        return []
+    """Return what became of a launch that failed or hangs, and what to do; nothing for others."""
     concluded = launch.verdict
+    fails = launch.state.failed or launch.state is LaunchState.FAILING
+    if not fails and not (concluded and concluded.failed):
+        return []
+    bad = glyphs.process(ProcessState.FAILED if fails else ProcessState.STALE)
     first = first_failed(launch)
     headline = concluded.headline if concluded else (first and f"{first.source} failed first")
     lines = wrap(headline or launch.note or "it ended; why is not known", width - 4)
-    rows: list[Row] = [(glyphs.bad, Span(f" {lines[0]}", Tone.BAD))]
-    rows += [(Span(f"  {line}", Tone.BAD),) for line in lines[1:3]]
+    rows: list[Row] = [(bad, Span(f" {lines[0]}", bad.tone))]
+    rows += [(Span(f"  {line}", bad.tone),) for line in lines[1:3]]
     if first is not None and first.exit is not None:
         words = f"{first.source} {first.exit.words}, {span_of(first.exit.t)} after the launch"
         rows.append((Span(f"  {clip(words, width - 4, glyphs.more)}"),))

@@ -27,6 +27,16 @@ def span_of(seconds: float) -> str:
     return f"{whole // 3600}h{whole // 60 % 60:02}m"
 
 
+def ago(seconds: float) -> str:
+    """Return `0.31 s ago`, `12 s ago`, `3 min ago`, `5 h ago` or `2 d ago`."""
+    if seconds < 10:
+        return f"{max(seconds, 0.0):.2f} s ago"
+    for unit, length, most in (("s", 1, 60), ("min", 60, 60), ("h", 3600, 24)):
+        if seconds < length * most:
+            return f"{seconds // length:.0f} {unit} ago"
+    return f"{seconds // 86400:.0f} d ago"
+
+
 def size(count: int) -> str:
     """Return bytes in at most five cells: `812K`, `1.5G`."""
     value, unit = float(count), 0

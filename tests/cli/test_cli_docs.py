@@ -14,7 +14,7 @@ from panel.commands._outcome import Outcome, RankOutcome
 from panel.commands.diff import Difference
 from panel.commands.down import Ended
 from panel.domain import plan, snapshot, verdict, wire
-from panel.domain.flags import Profile, Request
+from panel.domain.flags import Hardware, Installation, Profile, Request
 from panel.probes.check import Check
 
 DOC = (Path(__file__).parents[2] / "docs/commands.md").read_text()
@@ -26,6 +26,7 @@ DOC = (Path(__file__).parents[2] / "docs/commands.md").read_text()
         Outcome, RankOutcome, Ended, LogLine, FoldedLine, Difference, Check, Request, Profile,
         wire.Accepted, wire.LaunchRecord, verdict.Verdict, verdict.Evidence, verdict.Advice,
         plan.Plan, plan.Resolved, plan.Memory, plan.Problem, plan.Change,
+        plan.Override, plan.Fit, plan.Capability, Installation, Hardware,
         snapshot.Snapshot, snapshot.Supervisor, snapshot.Host, snapshot.LaunchView,
         snapshot.ProcessView, snapshot.ProcessExit, snapshot.Metrics,
     ],

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from served import served
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
@@ -19,8 +18,11 @@ import panel.client as client_module
 from panel.client import Client, Lost
 from panel.domain.errors import BusyError, NotFoundError, PanelError, RefusedError, UsageError
 from panel.domain.flags import Request
+from panel.domain.hang import HangView
 from panel.domain.plan import Plan
+from panel.domain.series import Series
 from panel.domain.snapshot import Host, Snapshot, Supervisor
+from panel.domain.stacks import Stacks
 from panel.domain.wire import (
     Accepted,
     ApiError,
@@ -31,6 +33,7 @@ from panel.domain.wire import (
     Relaunch,
     Up,
 )
+from tests.client.served import served
 
 Handler = Callable[[HttpRequest], Awaitable[Response]]
 
@@ -100,7 +103,7 @@ async def test_requests_are_typed_both_ways(client: Client, tmp_path: Path) -> N
         assert await client.relaunch(Relaunch(unset=("seed",))) == Accepted(launch=2)
         assert await client.down(Down(now=True)) == Accepted(launch=2)
         assert await client.shutdown(Down()) == Accepted(launch=None)
-        assert await client.flags("builtin") == []
+        assert await client.flags("tiny") == []
         assert await client.launches(7) == []
     queries = [query for query, _ in got]
     assert queries == [
@@ -111,7 +114,7 @@ async def test_requests_are_typed_both_ways(client: Client, tmp_path: Path) -> N
         "",
         "",
         "",
-        "engine=builtin",
+        "profile=tiny",
         "limit=7",
     ]
     assert msgspec.json.decode(got[2][1], type=Relaunch) == Relaunch(set={"ep": "on"})
@@ -222,3 +225,44 @@ async def test_an_answer_that_is_no_event_stream_is_lost(client: Client, tmp_pat
     async with running(tmp_path, GET_v1_events=answering(reply, 503)):
         assert await anext(words) == Lost("it is ending")
     await words.aclose()  # type: ignore[attr-defined]
+
+
+async def test_looks_into_a_running_launch(client: Client, tmp_path: Path) -> None:
+    got: list[tuple[str, bytes]] = []
+    figures = Series(times=(1.0,), values={"engine.tok_s": (412.0,)})
+    found = Stacks(t=1.0, reason="asked", native=True, groups=(), processes=())
+    ladder = HangView(launch=17, suspicion=None, rungs=())
+
+    def kept(body: object) -> Handler:
+        async def handle(request: HttpRequest) -> Response:
+            got.append((str(request.url.query), await request.body()))
+            return await answering(body)(request)
+
+        return handle
+
+    async with running(
+        tmp_path,
+        GET_v1_launches_17_series=kept(figures),
+        POST_v1_launches_17_stacks=kept(found),
+        GET_v1_launches_17_hang=kept(ladder),
+        POST_v1_launches_17_hang_ras=kept(ladder),
+    ):
+        assert await client.series(17, ("engine.", "gpu"), 60) == figures
+        assert await client.stacks(17, native=True) == found
+        assert await client.hang(17) == ladder
+        assert await client.hang_step(17, "ras") == ladder
+    assert got == [("name=engine.&name=gpu&limit=60", b""), ("", b'{"native":true}'), ("", b""),
+                   ("", b"")]  # fmt: skip
+
+
+async def test_a_step_of_the_ladder_may_take_longer(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(request: HttpRequest) -> Response:
+        await asyncio.sleep(10)
+        raise AssertionError
+
+    monkeypatch.setattr(client_module, "_STEP_S", 0.05)
+    async with running(tmp_path, POST_v1_launches_17_hang_look=silent):
+        with pytest.raises(PanelError, match=r"did not answer in 0\.05 s"):
+            await client.hang_step(17, "look")

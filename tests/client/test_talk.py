@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from served import served
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -16,6 +15,7 @@ from starlette.routing import Route
 
 from panel.domain.errors import PanelError
 from panel.talk import Delta, EngineClient, Turn
+from tests.client.served import served
 
 
 async def models(request: Request) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from panel.config.home import Home, find_home
 from panel.config.profiles import load_profile, profile_files, read_profile, save_profile
 from panel.config.settings import Settings, load_settings
 from panel.domain.errors import NotFoundError, UsageError
-from panel.domain.flags import Profile
+from panel.domain.flags import Installation, Profile
 
 
 @pytest.fixture
@@ -33,7 +34,10 @@ def test_own_file_hides_the_shipped_one(place: Home) -> None:
     (place.profiles / "tiny.toml").write_text('engine = "builtin"\n[flags]\ntp-size = 4\n')
     (place.profiles / "big.toml").write_text('engine = "builtin"\n')
 
-    assert list(profile_files(place)) == ["big", "tiny"]
+    files = profile_files(place)
+    assert list(files) == sorted(files)
+    assert {"big", "tiny"} <= files.keys()
+    assert files["tiny"].parent == place.profiles
     tiny = load_profile(place, "tiny")
     assert (tiny.flags, tiny.shipped) == ({"tp-size": "4"}, False)
 
@@ -61,6 +65,10 @@ def test_values_become_flag_texts(place: Home) -> None:
         ('engine = "builtin"\nflags = 1', "flags must be a table"),
         ('engine = "builtin"\n[flags]\na = {b = 1}', "flags.a must be"),
         ('engine = "\xe9"', "codec"),
+        ('[engine]\nversion = "1"', r"engine\.name is missing"),
+        ('[engine]\nname = "sglang"\npythn = "p"', r"did you mean python\?"),
+        ('engine = "sglang"\n[hardware]\ngpus = 8', "memory-gib"),
+        ('engine = "sglang"\n[hardware]\ngpus = 8\nmemory-gib = 80\nlink = "x"', "pcie or nvlink"),
     ],
 )
 def test_bad_files_are_named(place: Home, text: str, words: str) -> None:
@@ -94,6 +102,25 @@ def test_saving_keeps_comments(place: Home) -> None:
     assert "tp-size" not in text
     assert read_profile(file).flags == flags
     assert file.stat().st_mode & 0o077 == 0
+
+
+def test_where_an_engine_lives_survives_saving(place: Home) -> None:
+    file = place.profiles / "far.toml"
+    file.write_text(
+        '[engine]\nname = "sglang"  # theirs\nversion = "0.5.9"\n\n[hardware]\ngpus = 8\n'
+        'memory-gib = 95.6\nlink = "pcie"\n'
+    )
+    profile = read_profile(file)
+    moved = msgspec.structs.replace(
+        profile, model="deepseek-v3", installation=Installation(python="/venv/bin/python")
+    )
+
+    save_profile(place, moved)
+
+    assert "# theirs" in file.read_text()
+    read = read_profile(file)
+    assert (read.engine, read.installation) == ("sglang", moved.installation)
+    assert (read.model, read.hardware) == ("deepseek-v3", profile.hardware)
 
 
 def test_saving_a_shipped_profile_makes_an_own_one(place: Home) -> None:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panel.domain.events import Event, Exit, Gang, Health, Operator, PhaseEvent, Signal, Spawn
+from panel.domain.events import (
+    Event,
+    Exit,
+    Gang,
+    Health,
+    Operator,
+    PhaseEvent,
+    Signal,
+    Spawn,
+    Title,
+)
 from panel.domain.run import Run, phase_seconds, reduce, reduce_all
 from panel.domain.states import LaunchState
 
@@ -123,3 +133,31 @@ def test_any_order_of_events_keeps_the_rules(events: list[Event]) -> None:
         assert run.ready_t is None or after.ready_t == run.ready_t
         assert after.deaths[: len(run.deaths)] == run.deaths
         run = after
+
+
+def test_a_title_makes_a_member_and_a_rank_of_what_a_launcher_started() -> None:
+    launcher = Spawn(t=0.1, source="engine", pid=10, ppid=9)
+    worker = Spawn(t=0.2, source="engine", pid=11, ppid=10)
+    named = Title(t=0.3, pid=11, title="VLLM::Worker_TP1", rank=1)
+    core = Spawn(t=0.4, source="engine", pid=12, ppid=10)
+    titled = Title(t=0.5, pid=12, title="VLLM::Core")
+    run = reduce_all(Run(), [launcher, worker, named, core, titled])
+
+    assert [each.rank for each in run.processes.values()] == [None, 1, None]
+    assert [each.label for each in run.processes.values()] == ["engine", "rank 1", "Core"]
+    assert not any(each.tool for each in run.processes.values())
+    died = reduce(run, Exit(t=1.0, pid=11, code=None))
+    assert [each.rank for each in died.unexpected] == [1]
+
+
+def test_the_end_of_a_tool_says_nothing() -> None:
+    launcher = Spawn(t=0.1, source="engine", pid=10, ppid=9)
+    compiler = Spawn(t=0.2, source="engine", pid=11, ppid=10, command="nvcc x.cu")
+    run = reduce_all(Run(), [launcher, compiler, Exit(t=1.0, pid=11, code=None)])
+    assert run.processes[11].tool
+    assert run.unexpected == ()
+
+
+def test_other_engines_are_ready_by_their_health() -> None:
+    health = Health(t=3.0, endpoint="/health", code=200, ms=1.0)
+    assert state(SPAWN, health) is LaunchState.SERVING

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from front_under_test import Front
-from scripted_engine import STARTED, ScriptedEngine, until
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from panel.server.frontend.app import build_app
@@ -21,6 +19,8 @@ from panel.server.frontend.service import Service
 from panel.server.frontend.text import Text, load_text
 from panel.server.heartbeat import HeartbeatFile
 from panel.server.options import resolve
+from tests.frontend.front_under_test import Front
+from tests.frontend.scripted_engine import STARTED, ScriptedEngine, until
 
 SPECIAL = ["<|bos|>", "<|eos|>", "<|user|>", "<|assistant|>", "<|end|>"]
 TEMPLATE = """\

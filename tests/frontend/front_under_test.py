@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import httpx
-from scripted_engine import ScriptedEngine
 
 from panel.server.frontend.link import Link
 from panel.server.heartbeat import HeartbeatFile
 from panel.server.phases import Phase
+from tests.frontend.scripted_engine import ScriptedEngine
 
 
 @dataclass

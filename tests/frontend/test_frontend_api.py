@@ -8,11 +8,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from front_under_test import Front
-from scripted_engine import reply, until
-
 from panel.server.frontend.text import Text
 from panel.server.messages import Abort, Generate, Step, Tokens
+from tests.frontend.front_under_test import Front
+from tests.frontend.scripted_engine import reply, until
 
 TokensOf = Callable[[str], list[int]]
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}

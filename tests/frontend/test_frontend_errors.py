@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from front_under_test import Front
-from scripted_engine import STARTED, reply, until
 
 from panel.server.messages import Generate, Step, Stopped, Tokens
 from panel.server.phases import Phase
+from tests.frontend.front_under_test import Front
+from tests.frontend.scripted_engine import STARTED, reply, until
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 

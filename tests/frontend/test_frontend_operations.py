@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from front_under_test import Front
 from prometheus_client.parser import text_string_to_metric_families
-from scripted_engine import STATS, reply, until
 
 from panel import __version__
 from panel.server.frontend.readiness import describe, rank_states
 from panel.server.heartbeat import Beat
 from panel.server.messages import Flush, Flushed, Generate, Step, Tokens
 from panel.server.phases import Phase
+from tests.frontend.front_under_test import Front
+from tests.frontend.scripted_engine import STATS, reply, until
 
 
 async def samples(front: Front) -> dict[str, float]:

@@ -16,11 +16,11 @@ from typing import Any
 
 import httpx
 import pytest
-from scripted_engine import DEADLINE, STARTED, ScriptedEngine
 
 from panel.server.exits import Exit
 from panel.server.heartbeat import HeartbeatFile
 from panel.server.messages import Abort, Drain, Generate, Step, Tokens
+from tests.frontend.scripted_engine import DEADLINE, STARTED, ScriptedEngine
 
 STREAM = {"prompt": "a", "stream": True, "max_tokens": 40}
 

@@ -74,6 +74,9 @@ class KeeperProcess:
             "argv": [sys.executable, "-c", code, *argv],
             "cwd": None if cwd is None else str(cwd),
             "log": str(self.folder / "engine.log"),
+            "world_size": 2,
+            "stop": [],
+            "pids": [],
         }
 
     def send(self, message: object) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 from textual.pilot import Pilot
 
-from panel.client import At, Lost
-from panel.domain.errors import PanelError, UsageError
+from panel.client import Lost
+from panel.domain.errors import NotFoundError, PanelError, UsageError
 from panel.domain.flags import Flag, Profile, Request
+from panel.domain.hang import HangView, Step
 from panel.domain.plan import Memory, Plan, Problem, Resolved, changes
+from panel.domain.series import Series
 from panel.domain.snapshot import (
     Host,
     LaunchView,
@@ -22,11 +24,13 @@ from panel.domain.snapshot import (
     Snapshot,
     Supervisor,
 )
+from panel.domain.stacks import Stacks
 from panel.domain.states import LaunchState, ProcessState
 from panel.domain.verdict import Advice, Evidence, Verdict
-from panel.domain.wire import Accepted, Down, LaunchRecord, LogWindow, Relaunch, Up
+from panel.domain.wire import Accepted, Down, LaunchRecord, Relaunch, Up
 from panel.screens.panel import Panel
 from panel.talk import Delta, Turn
+from tests.screens.log_stage import Logs
 
 SIZES = [(80, 24), (120, 40), (200, 60)]
 FLAGS = {"model-path": "moe-tiny", "port": "30000", "tp-size": "8"}
@@ -124,14 +128,92 @@ def crashed() -> Snapshot:
             Evidence(source="rank-3", offset=900, line=41, text="AssertionError: expert_location"
                      "_metadata is not None [red]not markup[/red]"),
         ),
-        advice=(Advice(confirm="the same launch without the drill", change={"fault": "off"}),),
+        advice=(Advice(confirm="the same launch without the drill", change={"fault": ""}),),
     )  # fmt: skip
     return snapshot(
         launch(
             LaunchState.CRASHED, t=6.5, ready_s=None, phase="capture", processes=tuple(processes),
-            verdict=verdict, chips=("tp8", "graphs≤16", "drill"),
+            verdict=verdict, chips=("tp8", "graphs≤16", "drill"), folder="/state/launches/000017",
         )
     )  # fmt: skip
+
+
+def hung() -> Snapshot:
+    """Return a node whose rank 5 stands still while it serves, and the others wait for it."""
+    stale = [
+        process(rank, ProcessState.STALE, beat_age=24.0 if rank == 5 else 23.5, step=18_230)
+        for rank in range(8)
+    ]
+    verdict = Verdict(
+        status="hung", t=751.0, t_first=727.0, kind="unknown_hang", family="hang",
+        headline="rank 5 has not stepped for 24 s in serving", root_ranks=(5,), phase="serving",
+        confidence="medium",
+        advice=(Advice(confirm="take stacks of all ranks twice: the one whose stack stands still "
+                       "is at fault"),),
+    )  # fmt: skip
+    return serving(processes=tuple(stale), verdict=verdict)
+
+
+TRACE = (
+    "Traceback (most recent call last):",
+    '  File "/srv/engine/rank.py", line 77, in run_rank',
+    "    ready = start(place, life)",
+    "            ^^^^^^^^^^^^^^^^^^",
+    '  File "/srv/engine/graphs.py", line 49, in capture',
+    "    assert expert_location_metadata is not None",
+    "AssertionError: expert_location_metadata is not None [red]not markup[/red]",
+)
+
+
+def triaged(folder: str = "/state/launches/000017") -> Node:
+    """Return a node whose crash has all its evidence: logs with arrival times, the ledger."""
+    node = Node()
+    start = [f"batch size {2 ** (7 - line)}: captured" for line in range(6)]
+    for rank in range(8):
+        more, later = (
+            (TRACE, 4.1) if rank == 3 else (("rank 3 (pid 41203) is gone",), 4.15 + rank / 50)
+        )
+        lines = [*(f"INFO {text}" for text in start), *(f"ERROR {text}" for text in more)]
+        stamped = [f"[2026-11-30 12:00:04.000 TP{rank} capture] {line}\n" for line in lines]
+        node.texts[f"rank-{rank}"] = "".join(stamped)
+        node.arrivals[f"rank-{rank}"] = [3.0 + n / 10 for n in range(6)] + [later] * len(more)
+    node.records = [
+        LaunchRecord(
+            id=number, uuid=f"u{number}", request=Request(profile=profile), engine="builtin",
+            version="0.1.0", state=state, t0_unix=1_796_000_000.0, ready_s=ready,
+            flags=FLAGS | more, versions={"python": "3.12.3", "torch": torch},
+            env={"PYTHONUNBUFFERED": "1", "HF_TOKEN": "hidden-hidden"},
+        )
+        for number, profile, state, ready, more, torch in [
+            (17, "tiny", LaunchState.CRASHED, None, {"ep-size": "8"}, "2.13.0"),
+            (16, "kimi", LaunchState.STOPPED, 9.0, {}, "2.13.0"),
+            (15, "tiny", LaunchState.CRASHED, 5.0, {}, "2.13.0"),
+            (14, "tiny", LaunchState.STOPPED, 5.0, {"port": "30001"}, "2.12.1"),
+        ]
+    ]  # fmt: skip
+    whole = with_sizes(crashed(), {name: len(text) for name, text in node.texts.items()})
+    assert whole.launch is not None
+    assert whole.launch.verdict is not None
+    line = "AssertionError: expert"
+    offset = node.texts["rank-3"].rindex("\n", 0, node.texts["rank-3"].index(line)) + 1
+    verdict = msgspec.structs.replace(
+        whole.launch.verdict,
+        t_first=4.1,
+        cause="the all-to-all backend needs expert metadata; this model class offers none, so it "
+        "is None whatever --init-expert-location says",
+        evidence=(Evidence(source="rank-3", offset=offset, line=13, text=TRACE[-1]),),
+        advice=(
+            Advice(confirm="the same launch without expert parallelism", change={"ep-size": "1"}),
+            Advice(why="then the drill is to blame", change={"fault": ""}),
+        ),
+        missing=("kernel log",),
+    )
+    node.say(
+        msgspec.structs.replace(
+            whole, launch=msgspec.structs.replace(whole.launch, verdict=verdict, folder=folder)
+        )
+    )
+    return node
 
 
 def log_text(source: str, lines: int) -> str:
@@ -148,19 +230,21 @@ def log_text(source: str, lines: int) -> str:
     return "".join(texts)
 
 
-class Node:
+class Node(Logs):
     """What `Client` is to the screens; requests are kept, news is said by the test."""
 
     def __init__(self, first: Snapshot | Lost | None = None) -> None:
+        super().__init__()
         self.news: asyncio.Queue[Snapshot | Lost] = asyncio.Queue()
         if first is not None:
             self.news.put_nowait(first)
         self.requests: list[object] = []
-        self.texts: dict[str, str] = {}
-        self.step_s = 0.5
         self.problems: tuple[Problem, ...] = ()
         self.refuses: PanelError | None = None
         self.records: list[LaunchRecord] = []
+        self.figures = Series()
+        self.stacked: Stacks | None = None
+        self.ladder: HangView | None = None
         self.closed = False
 
     def say(self, word: Snapshot | Lost) -> None:
@@ -206,7 +290,7 @@ class Node:
             problems=self.problems, changes=changes(FLAGS, values),
         )  # fmt: skip
 
-    async def flags(self, engine: str) -> list[Flag]:
+    async def flags(self, profile: str) -> list[Flag]:
         return [
             Flag(name="ep-size", kind="int", default="1", help="Ranks that share the experts",
                  group="parallel", toggle="ep", common=True),
@@ -223,26 +307,28 @@ class Node:
     async def down(self, request: Down) -> Accepted:
         return self._take(request)
 
+    async def series(self, launch: int, names: Sequence[str] = (), limit: int = 600) -> Series:
+        found = self.figures.last(limit)
+        values = {n: v for n, v in found.values.items() if n.startswith(tuple(names))}
+        return Series(times=found.times, values=values)
+
+    async def stacks(self, launch: int, *, native: bool = False) -> Stacks:
+        self._take(("stacks", native))
+        if self.stacked is None:
+            raise NotFoundError("no process of it is alive")
+        return msgspec.structs.replace(self.stacked, native=native)
+
+    async def hang(self, launch: int) -> HangView:
+        if self.ladder is None:
+            raise NotFoundError("launch 17 does not run")
+        return self.ladder
+
+    async def hang_step(self, launch: int, step: Step) -> HangView:
+        self._take(step)
+        return await self.hang(launch)
+
     async def launches(self, limit: int = 50) -> list[LaunchRecord]:
         return self.records
-
-    async def logs(self, launch: int, at: Mapping[str, At], limit: int) -> tuple[LogWindow, ...]:
-        return tuple(self._window(source, offset, limit) for source, offset in at.items())
-
-    def _window(self, source: str, at: At, limit: int) -> LogWindow:
-        data = self.texts[source].encode()
-        start = at if isinstance(at, int) else max(len(data) - limit, 0)
-        if start and data[start - 1 : start] != b"\n":
-            start = data.index(b"\n", start) + 1
-        end = min(start + limit, len(data))
-        if end < len(data):
-            end = data.rindex(b"\n", start, end) + 1
-        times, offset = [], 0
-        for number, line in enumerate(data.splitlines(keepends=True)):
-            times.append((number * self.step_s, offset))
-            offset += len(line)
-        return LogWindow(source=source, offset=start, end=end, size=len(data),
-                         text=data[start:end].decode(), times=tuple(times))  # fmt: skip
 
     def _take(self, request: object) -> Accepted:
         if self.refuses is not None:

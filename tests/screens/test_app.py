@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from stage import launch
-
 from panel.app import farewell, paints_a_second
 from panel.domain.states import LaunchState
+from tests.screens.stage import launch
 
 
 def test_a_terminal_over_ssh_is_painted_less_often() -> None:

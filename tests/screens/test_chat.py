@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from stage import Engine, Node, crashed, panel, serving, shown, until
 from textual.pilot import Pilot
 
 from panel.domain.errors import PanelError
+from tests.screens.stage import Engine, Node, crashed, panel, serving, shown, until
 
 
 @pytest.fixture

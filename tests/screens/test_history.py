@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from stage import Engine, Node, launch, panel, serving, shown, snapshot, until
-
 from panel.domain.flags import Request
 from panel.domain.states import LaunchState
 from panel.domain.wire import LaunchRecord
+from tests.screens.stage import Engine, Node, launch, panel, serving, shown, snapshot, until
 
 
 def record(number: int, flags: dict[str, str], state: LaunchState) -> LaunchRecord:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from stage import Engine, Node, crashed, launching, panel, serving, shown, snapshot, until
 from textual.binding import Binding
 
 from panel.domain.snapshot import Snapshot
 from panel.screens.base import PanelScreen
 from panel.screens.chat import ChatScreen
+from panel.screens.gpus import GpusScreen
+from panel.screens.hang import HangScreen
 from panel.screens.help import HelpScreen, table
 from panel.screens.history import HistoryScreen
 from panel.screens.keys import bindings_of
@@ -19,13 +20,28 @@ from panel.screens.logs import LogsScreen
 from panel.screens.node import NodeScreen
 from panel.screens.panel import Panel
 from panel.screens.record import RecordScreen
+from panel.screens.stacks import StacksScreen
 from panel.screens.triage import TriageScreen
 from panel.widgets.rows import Rows
 from panel.widgets.spans import cells
+from tests.screens.probe_stage import SICK, on_gpus, suspected
+from tests.screens.stage import (
+    Engine,
+    Node,
+    crashed,
+    hung,
+    launching,
+    panel,
+    serving,
+    shown,
+    snapshot,
+    until,
+)
 
-SCREENS = [ChatScreen, HelpScreen, HistoryScreen, LaunchScreen, LogsScreen, NodeScreen,
-           RecordScreen, TriageScreen]  # fmt: skip
-OPENED_BY = {"l": "logs", "c": "next launch", "k": "talk", "h": "history", "question_mark": "help"}
+SCREENS = [ChatScreen, GpusScreen, HangScreen, HelpScreen, HistoryScreen, LaunchScreen, LogsScreen,
+           NodeScreen, RecordScreen, StacksScreen, TriageScreen]  # fmt: skip
+OPENED_BY = {"l": "logs", "c": "next launch", "k": "talk", "h": "history", "t": "triage",
+             "g": "gpus", "s": "stacks", "d": "hang", "question_mark": "help"}  # fmt: skip
 
 
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.__name__)
@@ -62,8 +78,11 @@ class TestTables:
             assert (binding.key_display or binding.key, binding.tooltip) in listed
 
 
-@pytest.mark.parametrize("state", [serving(), launching(), crashed(), snapshot(None)],
-                         ids=["serving", "launching", "crashed", "empty"])  # fmt: skip
+STATES = {"serving": serving(), "launching": launching(), "crashed": crashed(), "hung": hung(),
+          "suspected": suspected(), "on_gpus": on_gpus(SICK), "empty": snapshot(None)}  # fmt: skip
+
+
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES)
 @pytest.mark.parametrize("key", OPENED_BY)
 async def test_key_lines_fit_in_every_state(state: Snapshot, key: str) -> None:
     async with panel(Node(state), engine=Engine).run_test(size=(80, 24)) as pilot:

@@ -6,29 +6,34 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from stage import (
-    SIZES,
-    Engine,
-    Node,
-    crashed,
-    launching,
-    panel,
-    serving,
-    shown,
-    snapshot,
-    until,
-    with_sizes,
-)
 from textual.pilot import Pilot
 
 from panel.client import Lost
 from panel.domain.flags import Request
 from panel.domain.plan import Problem
+from panel.domain.snapshot import Snapshot
 from panel.domain.states import LaunchState
 from panel.domain.wire import LaunchRecord
+from tests.screens.probe_stage import SICK, charted, hanging, on_gpus, stacks
+from tests.screens.stage import (
+    SIZES,
+    Engine,
+    Node,
+    crashed,
+    hung,
+    launching,
+    panel,
+    serving,
+    shown,
+    snapshot,
+    triaged,
+    until,
+    with_sizes,
+)
 
 Compare = Callable[..., bool]
 Look = Callable[[Compare, Node, Callable[[Pilot[None]], Awaitable[None]]], None]
+NOW = 1_796_000_004.41
 RANKS = tuple(f"rank-{rank}" for rank in range(8))
 
 
@@ -39,7 +44,7 @@ def look(request: pytest.FixtureRequest, snap_compare: Compare, monkeypatch: Any
     monkeypatch.delenv("NO_COLOR", raising=False)
 
     def compare(node: Node, steps: Callable[[Pilot[None]], Awaitable[None]], **more: Any) -> None:
-        app = panel(node, engine=Engine, **more)
+        app = panel(node, engine=Engine, clock=lambda: NOW, **more)
         assert snap_compare(app, terminal_size=request.param, run_before=steps)
 
     return compare
@@ -50,6 +55,16 @@ def sees(*texts: str) -> Callable[[Pilot[None]], Awaitable[None]]:
 
     async def steps(pilot: Pilot[None]) -> None:
         await until(pilot, lambda: all(text in shown(pilot) for text in texts), str(texts))
+
+    return steps
+
+
+def sees_charts(*texts: str) -> Callable[[Pilot[None]], Awaitable[None]]:
+    """Return a step that waits for texts, and for charts where the screen has room for them."""
+
+    async def steps(pilot: Pilot[None]) -> None:
+        charts = ("last 10 minutes",) if pilot.app.size.height >= 36 else ()
+        await sees(*texts, *charts)(pilot)
 
     return steps
 
@@ -119,20 +134,68 @@ def test_logs_following(look: Any) -> None:
     async def steps(pilot: Pilot[None]) -> None:
         await sees("tok/s")(pilot)
         await pilot.press("l")
-        await sees("540 lines", "follow")(pilot)
+        await sees("✖ 18", "decode step 59", "follow")(pilot)
 
-    look(logged(serving(), Node()), steps)
+    look(logged(serving(t=40.0), Node()), steps)
 
 
 def test_logs_searched(look: Any) -> None:
     async def steps(pilot: Pilot[None]) -> None:
         await sees("tok/s")(pilot)
         await pilot.press("l")
-        await sees("540 lines")(pilot)
-        await pilot.press("slash", *"took", "enter", "N", "N")
+        await sees("✖ 18")(pilot)
+        await pilot.press("slash", *"took", "enter")
+        await sees("54/54")(pilot)
+        await pilot.press("N")
+        await sees("53/54")(pilot)
+        await pilot.press("N")
         await sees("52/54")(pilot)
 
-    look(logged(serving(), Node()), steps)
+    look(logged(serving(t=40.0), Node()), steps)
+
+
+def test_logs_filtered_and_folded(look: Any) -> None:
+    async def steps(pilot: Pilot[None]) -> None:
+        await sees("tok/s")(pilot)
+        await pilot.press("l")
+        await sees("✖ 17")(pilot)
+        await pilot.press("equals_sign", "ampersand", *"took|refused", "enter")
+        await sees("&took|refused 72 lines", "×8", "×7")(pilot)
+        await pilot.press("up", "m", "up")
+        await sees("+0 new")(pilot)
+
+    node = logged(serving(t=40.0), Node())
+    node.texts["rank-5"] = node.texts["rank-5"].replace("request 49", "nothing 49", 1)
+    node.texts["rank-5"] = node.texts["rank-5"].replace("ERROR nothing", "INFO all but", 1)
+    look(node, steps)
+
+
+def test_logs_of_a_crash_in_lanes(look: Any) -> None:
+    async def steps(pilot: Pilot[None]) -> None:
+        await sees("failed first")(pilot)
+        await pilot.press("l")
+        await sees("1 more, Enter")(pilot)
+        await pilot.press("1", "3", "l", "t", "t")
+        await sees("+00:00.000", "✖ 8")(pilot)
+        await pilot.press("E")
+        await sees("+0 new")(pilot)
+
+    node = triaged()
+    node.crash_t = 4.1
+    look(node, steps)
+
+
+def test_logs_in_trouble(look: Any) -> None:
+    async def steps(pilot: Pilot[None]) -> None:
+        await sees("tok/s")(pilot)
+        await pilot.press("l")
+        await sees("! no permission")(pilot)
+        await pilot.press("slash", *"(a", "enter")
+        await sees("is no regular expression")(pilot)
+
+    node = logged(serving(t=40.0), Node())
+    node.troubles["rank-1"] = "no permission to read rank-1.log (sudo chmod +r rank-1.log)"
+    look(node, steps)
 
 
 def test_next_launch_changed(look: Any) -> None:
@@ -223,9 +286,38 @@ def test_triage(look: Any) -> None:
     async def steps(pilot: Pilot[None]) -> None:
         await sees("failed first")(pilot)
         await pilot.press("t")
-        await sees("who and when")(pilot)
+        await sees("since #14")(pilot)
 
-    look(Node(crashed()), steps)
+    look(triaged(), steps)
+
+
+def test_triage_unfolded(look: Any) -> None:
+    async def steps(pilot: Pilot[None]) -> None:
+        await sees("failed first")(pilot)
+        await pilot.press("t")
+        await sees("Enter unfolds")(pilot)
+        await pilot.press("enter", "tab", "pagedown")
+        await sees("all 2 frames")(pilot)
+
+    look(triaged(), steps)
+
+
+def test_triage_of_a_hang(look: Any) -> None:
+    async def steps(pilot: Pilot[None]) -> None:
+        await sees("has not stepped")(pilot)
+        await pilot.press("t")
+        await sees("no heartbeat for 24.0s")(pilot)
+
+    look(Node(hung()), steps)
+
+
+def test_triage_without_a_failure(look: Any) -> None:
+    async def steps(pilot: Pilot[None]) -> None:
+        await sees("tok/s")(pilot)
+        await pilot.press("t")
+        await sees("nothing has failed")(pilot)
+
+    look(Node(serving()), steps)
 
 
 def records() -> list[LaunchRecord]:
@@ -274,3 +366,50 @@ def test_history_of_one_launch(look: Any) -> None:
         await sees("against #15")(pilot)
 
     look(node, steps)
+
+
+def test_node_on_gpus(look: Any) -> None:
+    look(charted(on_gpus()), sees_charts("412 tok/s", "131/140G"))
+
+
+def test_node_on_sick_gpus(look: Any) -> None:
+    look(charted(on_gpus(SICK)), sees_charts("412 tok/s", "GPU 6, rank 6: Xid 79"))
+
+
+def test_node_with_charts_in_ascii(look: Any) -> None:
+    look(charted(serving()), sees_charts("412 tok/s"), ascii_signs=True)
+
+
+def test_node_suspects_a_hang(look: Any) -> None:
+    look(hanging(), sees("d diagnoses"))
+
+
+@pytest.mark.parametrize("of", [on_gpus(), on_gpus(SICK), serving()], ids=["fine", "sick", "none"])
+def test_gpus(look: Any, of: Snapshot) -> None:
+    async def steps(pilot: Pilot[None]) -> None:
+        await sees("tok/s")(pilot)
+        await pilot.press("g")
+        await sees("316" if of.gpus else "no GPU:", "rank")(pilot)
+
+    look(charted(of), steps)
+
+
+def test_stacks(look: Any) -> None:
+    node = Node(serving())
+    node.stacked = stacks()
+
+    async def steps(pilot: Pilot[None]) -> None:
+        await sees("tok/s")(pilot)
+        await pilot.press("s")
+        await sees("stopped by a signal")(pilot)
+
+    look(node, steps)
+
+
+def test_hang(look: Any) -> None:
+    async def steps(pilot: Pilot[None]) -> None:
+        await sees("d diagnoses")(pilot)
+        await pilot.press("d")
+        await sees("rank 5 never entered")(pilot)
+
+    look(hanging(), steps)

@@ -6,7 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
-from stage import (
+from textual.pilot import Pilot
+
+from panel.client import Lost
+from panel.domain.errors import RefusedError
+from panel.domain.snapshot import PROTOCOL
+from panel.domain.states import LaunchState, ProcessState
+from panel.domain.wire import Down, Relaunch
+from panel.screens.panel import Panel
+from tests.screens.stage import (
     Engine,
     Node,
     crashed,
@@ -21,14 +29,6 @@ from stage import (
     until,
     with_sizes,
 )
-from textual.pilot import Pilot
-
-from panel.client import Lost
-from panel.domain.errors import RefusedError
-from panel.domain.snapshot import PROTOCOL
-from panel.domain.states import LaunchState, ProcessState
-from panel.domain.wire import Down, Relaunch
-from panel.screens.panel import Panel
 
 
 @asynccontextmanager
@@ -124,7 +124,7 @@ async def test_the_tail_follows_and_digits_pick_ranks() -> None:
         await pilot.press("1")
         await until(pilot, lambda: "log rank 1" in shown(pilot))
         tail = shown(pilot).splitlines()[12:23]
-        assert {line[11:14].strip() for line in tail} == {"1"}
+        assert {tuple(line[10:22].split()) for line in tail} == {("×1", "1")}
         await pilot.press("a")
         await until(pilot, lambda: "log all ranks" in shown(pilot))
 

@@ -18,7 +18,7 @@ def test_snapshot_before_any_launch(node: Supervised) -> None:
     snapshot = node.snapshot()
 
     assert snapshot.launch is None
-    assert [profile.name for profile in snapshot.profiles] == ["tiny"]
+    assert "tiny" in [profile.name for profile in snapshot.profiles]
     assert snapshot.host.cpus >= 1
     assert snapshot.supervisor.home == str(node.home.state)
 
@@ -47,13 +47,13 @@ def test_profile_written_while_it_runs_is_shown(node: Supervised) -> None:
         for line in stream.iter_lines():
             if line.startswith("data: "):
                 snapshot = msgspec.json.decode(line[6:], type=Snapshot)
-                if [profile.name for profile in snapshot.profiles] == ["mine", "tiny"]:
+                if "mine" in [profile.name for profile in snapshot.profiles]:
                     return
     pytest.fail("the stream ended")
 
 
 def test_flags_are_the_engines(node: Supervised) -> None:
-    flags = {flag.name: flag for flag in node.get("/v1/flags?engine=builtin", list[Flag])}
+    flags = {flag.name: flag for flag in node.get("/v1/flags?profile=tiny", list[Flag])}
 
     assert flags["ep-size"].toggle == "ep"
     assert flags["disable-cuda-graph"].default == "false"
@@ -122,7 +122,7 @@ def test_log_windows_and_search(node: Supervised, free_port: int) -> None:
         ("GET", "/v1/nothing", 404),
         ("POST", "/v1/snapshot", 405),
         ("GET", "/v1/events?since=now", 400),
-        ("GET", "/v1/flags?engine=none", 400),
+        ("GET", "/v1/flags?profile=none", 404),
         ("POST", "/v1/plan?base=first", 400),
         ("POST", "/v1/up", 404),
         ("GET", "/v1/launches/7/search?pattern=a", 404),

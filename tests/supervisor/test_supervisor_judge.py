@@ -87,6 +87,39 @@ def test_bytes_wait_for_the_time_of_their_arrival(folder: Folder, judge: Judge) 
     assert (verdict.status, verdict.t_first) == ("crashed", 5.0)
 
 
+def test_a_victims_last_line_never_seems_older_than_what_it_tells_of(
+    folder: Folder, judge: Judge
+) -> None:
+    write(folder, "rank-0", 1.0, "a line that came long before")
+    judge.verdict(1.5, (), over=False)
+    write(folder, "rank-1", 5.0, *TRACE)
+    write(folder, "rank-0", 5.2, "rank 1 (pid 11) is gone at step 0; look in the log of rank 1")
+    times = folder.times("rank-0").read_text()
+    folder.times("rank-0").write_text(times.splitlines(keepends=True)[0])
+    judge.see([Exit(t=5.1, pid=11, code=1)])
+    first = judge.verdict(5.2, (), over=False)
+    folder.times("rank-0").write_text(times)
+    then = judge.verdict(5.3, (), over=False)
+
+    for verdict in (first, then):
+        assert verdict is not None
+        assert verdict.headline == "rank 1 failed first: AssertionError in capture: assert ready"
+
+
+def test_bytes_without_a_time_of_their_own_wait_for_one_look_only(
+    folder: Folder, judge: Judge
+) -> None:
+    write(folder, "rank-1", 5.0, "before")
+    judge.verdict(5.1, (), over=False)
+    times = folder.times("rank-1").read_text()
+    write(folder, "rank-1", 5.3, *TRACE)
+    folder.times("rank-1").write_text(times)
+    assert judge.verdict(5.4, (), over=False) is None
+    verdict = judge.verdict(5.5, (), over=False)
+    assert verdict is not None
+    assert verdict.root_ranks == (1,)
+
+
 def test_heartbeats_that_grow_old_are_judged_by_the_time_alone(judge: Judge) -> None:
     def beats(age: float) -> list[Progress | None]:
         return [Progress("serving", 0, 0, 0, 9 - rank, age) for rank in (0, 1)]

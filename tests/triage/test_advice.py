@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from panel.domain.verdict import Verdict
+from panel.domain.versions import Span
 from panel.triage.advice import spell
 from panel.triage.facts import Facts, parse_flags, world_of
 from panel.triage.triage import Triage
-from panel.triage.versions import Span
 
 OOM = """[2026-03-04 10:00:00 TP{rank}] Capture cuda graph begin. This can take minutes.
 [2026-03-04 10:00:01 TP{rank}] Scheduler hit an exception: Traceback (most recent call last):
@@ -90,3 +90,26 @@ def test_flags_of_a_command_line() -> None:
         "tensor-parallel-size": "8", "a-b": "c", "bs": "1 2 4", "on": "true", "pp-size": "2",
     }  # fmt: skip
     assert world_of(flags) == 16
+
+
+DRILLED = (
+    "[2026-03-04 10:00:00.000 TP{rank} capture] ERROR Traceback (most recent call last):\n"
+    + (
+        '[2026-03-04 10:00:00.000 TP{rank} capture] ERROR   File "/srv/f.py", line 1, in fire\n'
+        "[2026-03-04 10:00:00.000 TP{rank} capture] ERROR RuntimeError: on purpose\n"
+    )
+)
+
+
+@pytest.mark.parametrize(("failed", "told"), [(3, True), (2, False)])
+def test_a_drill_needs_no_other_remedy_but_another_ranks_failure_does(
+    failed: int, told: bool
+) -> None:
+    argv = ("--tp-size=4", "--fault=rank=3,phase=capture,kind=exception")
+    triage = Triage(Facts(engine="builtin", argv=argv, world_size=4))
+    triage.read(f"rank-{failed}", DRILLED.format(rank=failed).encode())
+    triage.end()
+    found = triage.verdict()
+
+    assert found.root_ranks == (failed,)
+    assert ({"fault": ""} in [each.change for each in found.advice]) is told

@@ -73,3 +73,12 @@ def test_index_of_a_gpu_is_no_rank_where_a_rank_holds_memory_of_it() -> None:
     assert gang.rank_of_bus("0000:C1:00") == 2
     assert gang.rank_of_bus("0000:C2:00") == 1
     assert gang.rank_of_bus("0000:C3:00") is None
+
+
+def test_what_a_member_runs_is_no_front_end() -> None:
+    gang = seen(
+        Spawn(t=0, source="engine", pid=1, ppid=99, command="python -m engine"),
+        Spawn(t=1, source="engine", pid=10, ppid=1, command="ninja -j 4"),
+        Spawn(t=1, source="engine", pid=11, ppid=10, command="nvcc x.cu"),
+    )
+    assert [gang.members[pid].role for pid in (1, 10, 11)] == ["frontend", "tracker", "tracker"]

@@ -97,3 +97,11 @@ def test_only_what_is_new_makes_a_revision() -> None:
     second = revise(first, triage.verdict(61.0))
     assert second is not None
     assert second.revision == 1
+
+
+def test_an_operator_who_stops_a_hung_gang_does_not_hide_who_held_it_up() -> None:
+    stopped = State(t=5.0, pid=12, state="T")
+    late = gang(stopped, Operator(t=60.0, action="down_now")).verdict(61.0)
+    assert told(late) == ("hung", "rank_stopped", (2,))
+    soon = gang(stopped, Operator(t=6.0, action="down")).verdict(90.0)
+    assert told(soon) == ("stopped", "operator_stop", ())

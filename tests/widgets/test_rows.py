@@ -11,7 +11,7 @@ from panel.domain.snapshot import ProcessView
 from panel.domain.states import LaunchState, ProcessState
 from panel.widgets import words
 from panel.widgets.glyphs import ASCII, UNICODE
-from panel.widgets.node_rows import progress
+from panel.widgets.rank_rows import progress
 from panel.widgets.spans import Span, cells, clip, fit, spread, wrap
 
 WIDE = st.text(st.sampled_from("ab 世界é…-"), max_size=60)

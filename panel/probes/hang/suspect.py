@@ -22,6 +22,8 @@ PATIENCE_S: dict[str, float] = {
 }
 """Without any progress inside the phase; a compiler may well work for two minutes."""
 _OTHERS_S = 30.0
+NO_TOKEN_S = 30.0
+"""With requests running; the prefill of a very long prompt may take half of it."""
 
 
 class Pulse(NamedTuple):
@@ -46,6 +48,17 @@ def suspect(pulses: Sequence[Pulse], t: float) -> Suspicion | None:
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} of {len(pulses)} ranks"
     text = f"{who} without a beat for {longest.age:.0f} s in {longest.phase}"
     return Suspicion(since=round(t - longest.age, 3), ranks=ranks, text=text)
+
+
+def suspect_stall(seconds: float, ranks: Sequence[int], t: float) -> Suspicion | None:
+    """Return why a gang without heartbeats is taken to be hanging, None: it is not.
+
+    `seconds`: for which requests have run and no token came.
+    """
+    if seconds < NO_TOKEN_S:
+        return None
+    text = f"requests run and no token came for {seconds:.0f} s"
+    return Suspicion(since=round(t - seconds, 3), ranks=tuple(ranks), text=text)
 
 
 def patience(phase: str) -> float:

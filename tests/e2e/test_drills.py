@@ -1,0 +1,152 @@
+"""Drills: for each kind of fault that the engine can produce, from the fault to the verdict.
+
+One supervisor lives through all of them, so that each costs a warm launch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import unused_port
+from tests.e2e.conftest import Node, fresh_node
+from tests.e2e.terminal import Terminal
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+HUNG_WITHIN_S = 45.0
+
+
+@pytest.fixture(scope="module")
+def range_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """The node that all drills share."""
+    with fresh_node(tmp_path_factory.mktemp("drills") / "home", unused_port()) as node:
+        node.ok("up", "--wait")
+        yield node
+
+
+@pytest.fixture
+def panel(range_node: Node) -> Iterator[Terminal]:
+    """A panel that watches."""
+    terminal = range_node.terminal(100, 40)
+    terminal.wait_for("#")
+    yield terminal
+    terminal.close()
+
+
+def drill(node: Node, fault: str) -> None:
+    """Launch with a fault, and wait until it serves or has failed."""
+    done = node.run("relaunch", "--reset", "--set", f"fault={fault}", "--wait", "--json")
+    assert done.stdout, done.stderr
+
+
+def launch_when(node: Node, true: Callable[[Any], bool], seconds: float = 30.0) -> Any:
+    """Return the launch as soon as something is true of it."""
+    deadline = time.monotonic() + seconds
+    while not true(launch := node.json("status")["launch"]):
+        assert time.monotonic() < deadline, (launch["state"], launch.get("verdict"))
+        time.sleep(0.1)
+    return launch
+
+
+@pytest.mark.parametrize(
+    ("rank", "phase", "kind", "words"),
+    [
+        (3, "capture", "assert", "AssertionError"),
+        (0, "weights", "exception", "RuntimeError"),
+        (6, "kv_cache", "oom", "memory"),
+        (5, "warmup", "kill", "SIGKILL"),
+        (2, "workspace", "segv", "segmentation fault"),
+        (1, "draft", "exit", "exit code 7"),
+        (4, "dist_init", "partial-traceback", "SIGKILL"),
+        (7, "serving,after=0", "exception", "RuntimeError"),
+    ],
+)
+def test_a_fault_is_named(range_node: Node, rank: int, phase: str, kind: str, words: str) -> None:
+    """Rank, kind and phase stand in the verdict, and in its file, whatever fell with it."""
+    drill(range_node, f"rank={rank},kind={kind},phase={phase}")
+    launch = launch_when(range_node, lambda launch: launch["state"] not in ("serving", "failing"))
+
+    verdict = launch["verdict"]
+    assert (launch["state"], verdict["status"], verdict["final"]) == ("crashed", "crashed", True)
+    assert verdict["root_ranks"] == [rank]
+    assert verdict["phase"] == phase.partition(",")[0]
+    assert words in verdict["headline"]
+    assert str(rank) not in verdict["secondary"]
+    told = verdict["secondary"]
+    assert {told[str(other)] for other in range(8) if other != rank} <= {
+        "victim", "killed_by_gang_stop",
+    }  # fmt: skip
+    file = range_node.home / "launches" / f"{launch['id']:06d}" / "verdict.json"
+    assert json.loads(file.read_text()) == verdict
+
+
+def test_a_hang_is_named_while_it_lasts(range_node: Node) -> None:
+    """A rank that stands still is told from those that wait for it; nothing is stopped for it."""
+    drill(range_node, "rank=5,phase=serving,kind=hang,after=0")
+    launch = launch_when(range_node, lambda launch: launch.get("verdict"), HUNG_WITHIN_S)
+
+    verdict = launch["verdict"]
+    assert (launch["state"], verdict["status"], verdict["final"]) == ("serving", "hung", False)
+    assert (verdict["root_ranks"], verdict["phase"]) == ([5], "serving")
+    assert "rank 5 made no step" in range_node.ok("status")
+    range_node.ok("down", "--now")
+
+
+def test_what_a_gang_survives_gives_no_alarm(range_node: Node) -> None:
+    """A slow rank and a model full of NaN are the requests' trouble, not the gang's."""
+    drill(range_node, "rank=2,phase=serving,kind=slow,after=0")
+    assert range_node.complete("The", tokens=2)
+    assert range_node.json("status")["launch"].get("verdict") is None
+
+    drill(range_node, "rank=2,phase=serving,kind=nan,after=0")
+    body = {"model": "moe-tiny", "prompt": "The", "max_tokens": 2}
+    answer = httpx.post(f"{range_node.url}/v1/completions", json=body, timeout=30)
+    assert answer.status_code == 500
+    assert "NaN" in answer.text
+    launch = range_node.json("status")["launch"]
+    assert (launch["state"], launch.get("verdict")) == ("serving", None)
+
+
+def test_a_crash_while_serving_on_screen(range_node: Node, panel: Terminal) -> None:
+    """The node screen names the root; triage shows when all fell, reports, opens the log."""
+    drill(range_node, "rank=5,phase=serving,kind=segv,after=1")
+    screen = panel.wait_for(lambda screen: "rank 5 failed first" in screen and "t triage" in screen)
+    assert "segmentation fault" in screen
+
+    panel.press("t")
+    screen = panel.wait_for(
+        lambda screen: len(re.findall("^ [0-7] ▁.* victim ", screen, re.M)) == 7
+    )
+    assert re.search(r"^ 5 ▁▁▁✖.* 0\.00s  root ", screen, re.MULTILINE)
+
+    panel.press("y")
+    panel.wait_for("report copied, and saved")
+    number = range_node.json("status")["launch"]["id"]
+    report = range_node.home / "launches" / f"{number:06d}" / "report.md"
+    assert "| rank 5 | +0.00 s |" in report.read_text()
+
+    panel.press("o")
+    panel.wait_for(lambda screen: "logs" in screen and "Fatal Python error" in screen)
+
+
+def test_a_failed_start_on_screen(range_node: Node, panel: Terminal) -> None:
+    """The frame that failed stands in its source; the advice is one key from serving again."""
+    drill(range_node, "rank=3,phase=capture,kind=assert")
+    panel.wait_for("rank 3 failed first: AssertionError")
+    panel.press("t")
+    panel.wait_for(lambda screen: bool(re.search(r"▸ +\d+ +raise AssertionError", screen)))
+    panel.press("enter")
+    panel.wait_for("server/rank.py")
+
+    panel.press("a")
+    panel.wait_for(lambda screen: "can be launched" in screen and "was rank=3" in screen)
+    panel.press("r")
+    panel.wait_for(lambda screen: len(re.findall(r"^ ● +\d +serving", screen, re.MULTILINE)) == 8)
+    assert "fault" not in range_node.json("status")["launch"]["flags"]
