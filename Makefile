@@ -15,7 +15,7 @@ run: $(VENV)/.run
 	$(BIN)/moepanel
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 $(PARTS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PARTS)
 	$(BIN)/python -m pytest tests/server tests/e2e
 
 lint: $(VENV)/.test

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from panel.commands import _options
+from panel.commands._orphan import adopted
 from panel.commands._socket import Client
 from panel.commands._wait import ended, wait_for
 from panel.config.home import find_home
@@ -27,7 +28,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 @_options.json_option
 def command(now: bool, wait: bool, timeout: float | None, as_json: bool) -> None:
     """Stop the gang."""
-    client = Client(find_home().socket)
+    client = Client(adopted(find_home()))
     number = client.post("/v1/down", Down(now=now), Accepted).launch
     state = None
     if number is not None and wait:

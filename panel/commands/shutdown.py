@@ -8,6 +8,7 @@ import select
 import click
 
 from panel.commands import _options
+from panel.commands._orphan import adopted
 from panel.commands._socket import Client
 from panel.config.home import find_home
 from panel.domain.errors import TimedOutError
@@ -20,7 +21,7 @@ from panel.domain.wire import Accepted, Down
 @_options.json_option
 def command(now: bool, timeout: float | None, as_json: bool) -> None:
     """Stop the gang and the supervisor; wait until both are gone."""
-    client = Client(find_home().socket)
+    client = Client(adopted(find_home()))
     pid = client.snapshot().supervisor.pid
     try:
         process = os.pidfd_open(pid)

@@ -15,5 +15,6 @@ bytes: `RecordReader(source, arrivals, *survey(source, head))`.
 
 Records are `fold`ed over ranks. All that is pure. With files: `files` opens logs, `index` knows
 line numbers and windows, `holes` what was punched out, `search` runs a `query` in processes that
-can be killed (`worker`, `scan`, `literals`) and gives offsets, `pick` makes records of these.
+can be killed (`worker`, `scan`; `literals` and `oneline` make it fast) and gives offsets, `pick`
+makes records of these; `bounded` says which patterns may be run where nothing can be killed.
 """

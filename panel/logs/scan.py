@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 
 from panel.logs.context import Context, line_at, line_end
 from panel.logs.grammars import Dialect
 from panel.logs.literals import required
+from panel.logs.oneline import over_lines
 from panel.logs.query import Filter, Query
 from panel.logs.severity import Level, suspects
 from panel.logs.voices import Piece, Voices
@@ -15,6 +17,8 @@ from panel.logs.voices import Piece, Voices
 _OTHER_CASES = ("ı", "İ", "ſ", "\N{KELVIN SIGN}")
 """Letters that are equal to an ASCII one where case is ignored."""
 _SAMPLE = 1 << 16
+_PLAIN = bytes(range(0x20, 0x7F)) + b"\n"
+"""What is shown as it stands in the file."""
 
 
 class Scanner:
@@ -31,6 +35,7 @@ class Scanner:
         self._query = query
         self._filter = Filter(query)
         self._needs = required(query.regex, query.flags)
+        self._over_lines = over_lines(query.regex, query.flags)
         self._dialect, self._rank, self._ranks = dialect, rank, dict(ranks or {})
 
     def scan(self, data: bytes, offset: int, lead: int = 0) -> array[int]:
@@ -50,6 +55,9 @@ class Scanner:
         """Yield the beginnings of lines in which the pattern is found."""
         if not self._query.pattern:
             yield from _starts(data, lead)
+            return
+        if self._over_lines and not self._needs.all_of and not data.translate(None, _PLAIN):
+            yield from _lines_with(self._over_lines, data.decode("ascii"), lead)
             return
         search = self._filter.search
         for start in self._candidates(data, lead):
@@ -114,6 +122,16 @@ class Scanner:
 
     def _wants(self, piece: Piece) -> bool:
         return self._filter.wants(piece.prefix + piece.text, piece.level, piece.rank)
+
+
+def _lines_with(pattern: re.Pattern[str], text: str, start: int) -> Iterator[int]:
+    """Yield the beginnings of lines in which a pattern is found that never leaves a line."""
+    while start < len(text) and (found := pattern.search(text, start)):
+        at = text.rfind("\n", 0, found.start()) + 1
+        if at == len(text):
+            return  # Behind the last newline no line begins.
+        yield at
+        start = text.find("\n", found.start()) + 1 or len(text)
 
 
 def _starts(data: bytes, start: int) -> Iterator[int]:

@@ -104,6 +104,21 @@ def test_supervisor_killed_and_adopted(node: Node) -> None:
     node.ok("down")
 
 
+@pytest.mark.parametrize("command", ["down", "shutdown"])
+def test_what_outlived_its_supervisor_can_be_stopped(node: Node, command: str) -> None:
+    """`status` says that the launch goes on; `down` and `shutdown` adopt it and stop it."""
+    node.ok("up", "--wait")
+    supervisor = psutil.Process(node.json("status")["supervisor"]["pid"])
+    supervisor.kill()
+    psutil.wait_procs([supervisor], timeout=5)
+    lost = node.run("status")
+    assert lost.returncode == 3
+    assert "#1" in lost.stderr
+    node.ok(command)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{node.url}/health")
+
+
 def test_refused_relaunch_harms_nothing(node: Node, tmp_path: Path) -> None:
     """Whatever cannot work is refused in one line, and the running gang keeps serving."""
     node.ok("up", "--wait")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from panel.domain.errors import UsageError
@@ -14,6 +14,7 @@ from panel.logs.grammars import Dialect
 from panel.logs.grammars.builtin import BUILTIN
 from panel.logs.literals import Required, required
 from panel.logs.merge import Arrivals
+from panel.logs.oneline import over_lines
 from panel.logs.prefix import Grammar
 from panel.logs.query import Filter, Query
 from panel.logs.records import Level, RecordReader
@@ -153,3 +154,44 @@ def test_a_bad_pattern_says_where(pattern: str, says: str) -> None:
 def test_a_query_travels() -> None:
     query = Query("a", ignore_case=True, level=Level.ERROR, ranks=(1, 2))
     assert Query.from_json(query.to_json()) == query
+
+
+@given(
+    st.recursive(
+        st.sampled_from(
+            ["a", "b", ".", r"\d", "[ab]", "[^a]", r"[^a\n]", "^", "$", r"\b", r"\s", r"\w", r"\B"]
+        ),
+        lambda inner: st.one_of(
+            st.tuples(inner, inner).map("".join),
+            st.tuples(inner, inner).map(lambda two: f"(?:{two[0]}|{two[1]})"),
+            inner.map(lambda one: f"(?:{one})?"),
+            inner.map(lambda one: f"({one})*"),
+            inner.map(lambda one: f"(?:{one})+?"),
+            inner.map(lambda one: f"(?s:{one})"),
+            inner.map(lambda one: f"(?!{one})"),
+        ),
+        max_leaves=6,
+    ),
+    st.lists(st.text("ab1 ", max_size=5), max_size=8),
+    st.booleans(),
+)
+@settings(max_examples=300)
+def test_many_lines_at_once_or_one_by_one(pattern: str, lines: list[str], ended: bool) -> None:
+    data = ("\n".join(lines) + "\n" * ended).encode()
+    found = [*Scanner(Query(pattern), Dialect()).scan(data, 0)]
+    starts = [0, *(at + 1 for at, byte in enumerate(data) if byte == 10)]
+    texts = data.decode().split("\n")
+    inside = [(at, text) for at, text in zip(starts, texts, strict=True) if at < len(data)]
+    assert found == [at for at, text in inside if re.search(pattern, text)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "over"),
+    [
+        ("[A-Z][a-z]+", True), (r"^\d+ .*$", True), ("[^a]b", False), (r"a\s", False),
+        ("(?=a)b", False), (r"(a)\1", False), (r"\Aa", False), ("(?s:.)", False), ("a\nb", False),
+        ("(?m)^a", False), ("(?:a|b[^\n])+", True), (r"\Ba", False),
+    ],
+)  # fmt: skip
+def test_which_patterns_never_leave_a_line(pattern: str, over: bool) -> None:
+    assert (over_lines(pattern) is not None) is over

@@ -55,13 +55,15 @@ class Logs:
     async def log_records(
         self, launch: int, places: Iterable[tuple[str, int]]
     ) -> tuple[LogRecord, ...]:
+        wanted = set(places)
         found = []
-        for source, offset in places:
+        for source in sorted({source for source, _ in wanted}):
             reader = RecordReader(source, Arrivals(self._times(source)), self._dialect(source))
             found += [
                 LogRecord(source, r.offset, r.part, r.t, r.rank, r.level, r.prefix, r.text, r.pid)
-                for r in reader.read(decode(self._data(source)))
-                if r.offset == offset
+                for line in decode(self._data(source))
+                if (source, line.offset) in wanted
+                for r in reader.read((line,))
             ]
         return tuple(found)
 
