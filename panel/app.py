@@ -10,6 +10,9 @@ from panel.config.home import find_home
 from panel.domain.snapshot import LaunchView
 from panel.supervisor.start import ensure_running
 
+_FRAMES = 60
+"""What a key does is painted within one of so many parts of a second; news keeps its own pace."""
+
 
 def run(*, mouse: bool = True, ascii_signs: bool = False) -> int:
     """Open the panel on this user's supervisor, started if none runs; return the exit code.
@@ -21,12 +24,13 @@ def run(*, mouse: bool = True, ascii_signs: bool = False) -> int:
     # Under nohup SIGHUP is ignored, and Textual would read a terminal that is gone for ever.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # Textual reads its rate once, when it is imported.
-    os.environ.setdefault("TEXTUAL_FPS", str(paints_a_second(os.environ)))
+    os.environ.setdefault("TEXTUAL_FPS", str(_FRAMES))
 
     from panel.client import Client
     from panel.screens.panel import Panel
 
-    panel = Panel(Client(home.socket), ascii_signs=ascii_signs)
+    paints = paints_a_second(os.environ)
+    panel = Panel(Client(home.socket), ascii_signs=ascii_signs, paints=paints)
     panel.run(mouse=mouse)
     if panel.return_code == 0:
         print(farewell(panel.desk.view.launch))
@@ -34,7 +38,7 @@ def run(*, mouse: bool = True, ascii_signs: bool = False) -> int:
 
 
 def paints_a_second(environ: Mapping[str, str]) -> int:
-    """Return how often the terminal is painted at most: over SSH every byte has a price."""
+    """Return how often news is painted at most: over SSH every byte has a price."""
     return 4 if environ.get("SSH_CONNECTION") else 10
 
 

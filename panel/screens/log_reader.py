@@ -84,6 +84,11 @@ class LogReader(PanelScreen):
         return self.feed
 
     @property
+    def missing(self) -> PanelError:
+        """Why a line that was gone to is not among the rows."""
+        return PanelError("the line cannot be read any more", self.source.trouble)
+
+    @property
     def view(self) -> LogView:
         """The widget."""
         return self.query_one(LogView)
@@ -150,7 +155,7 @@ class LogReader(PanelScreen):
         if index is None and await self.source.jump(at):
             index = self.feed.rows.index_of(at)
         if index is None:
-            self.tell(PanelError("the line cannot be read any more", self.source.trouble))
+            self.tell(self.missing)
             return
         self.page.go(index, centre=True)
         self.moved()
@@ -191,8 +196,9 @@ class LogReader(PanelScreen):
     @work(group="go", exclusive=True)
     async def action_end(self) -> None:
         """Go to the last line and follow."""
-        await self.source.end()
         self.page.follow()
+        self.paint()
+        await self.source.end()
         self.moved()
         self.pull()
 

@@ -89,7 +89,7 @@ class LogWalker(LogReader):
     def _search(self, pattern: str) -> None:
         if not pattern:
             self.searches.stop(Kind.SEARCH)
-            self.look.needle = None
+            self.look.needle = self._later = None
             return
         query = typed_query(pattern)
         self.look.needle = query.marker

@@ -84,8 +84,17 @@ class LogsScreen(LogWalker):
         """All lines, or those that the filter lets through."""
         return self._filtered or self.feed
 
+    @property
+    def missing(self) -> PanelError:
+        """Why a line that was gone to is not among the rows."""
+        if self._filtered is None:
+            return super().missing
+        return PanelError("the filter hides that line", "& then Esc shows all")
+
     def paint(self) -> None:
         """Paint the header, the view and the keys."""
+        if not self.feed.launch:
+            return
         title = [
             Span(f"#{self.feed.launch} ", Tone.WARN if self.earlier else Tone.DIM),
             Span(f"{picked_words(self.feed.rows.picked)}  "),

@@ -56,8 +56,13 @@ class Panel(App[None]):
         ascii_signs: bool = False,
         engine: type[EngineClient] = EngineClient,
         clock: Callable[[], float] = time.time,
+        paints: int = 10,
     ) -> None:
+        """`paints`: how often a second news is painted at most."""
         super().__init__()
+        self._paint_s = 1 / paints
+        self._painted = 0.0
+        self._due = False
         self.desk = Desk(client, engine, ASCII if ascii_signs else UNICODE, clock)
         self.animation_level = "none"
         self.register_theme(QUIET)
@@ -84,8 +89,18 @@ class Panel(App[None]):
                 self.post_message(News(View(word)))
 
     def on_news(self, news: News) -> None:
-        """Store the view and paint the screens that can be seen."""
+        """Store the view; it is painted at once, or with what else comes by the next turn."""
         self.desk.view = news.view
+        wait = self._painted + self._paint_s - time.monotonic()
+        if wait <= 0:
+            self._paint()
+        elif not self._due:
+            self._due = True
+            self.set_timer(wait, self._paint)
+
+    def _paint(self) -> None:
+        """Paint the screens that can be seen."""
+        self._due, self._painted = False, time.monotonic()
         for screen in reversed(self.screen_stack):
             if isinstance(screen, PanelScreen):
                 screen.refresh_view()

@@ -55,7 +55,8 @@ class LogRoutes:
         places = [_place(text) for text in request.query_params.getlist("at")]
 
         def read() -> LogWindows:
-            wanted = places or [(name, None) for name in self._sources.names(launch.folder)]
+            there = self._sources.there(launch.folder, launch.spec.sources)
+            wanted = places or [(name, None) for name in there]
             verdict = verdict_of(launch.folder)
             return LogWindows(
                 windows=tuple(self._window(launch, name, at, limit) for name, at in wanted),
@@ -106,7 +107,7 @@ class LogRoutes:
         for name in named:
             _refuse_path(name)
         ranks = tuple(_whole(text, "rank") for text in params.getlist("rank"))
-        names = sorted({*self._sources.names(launch.folder), *launch.spec.sources})
+        names = sorted(launch.spec.sources)
         if any(rank_of(name) is not None for name in names):
             if named or ranks:
                 names = [name for name in names if name in named or rank_of(name) in ranks]

@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -54,10 +54,13 @@ class Sources:
         self._manners: dict[tuple[str, int], tuple[int, Manner]] = {}
         self._unpacked: dict[tuple[str, int, int], BinaryIO] = {}
 
-    def names(self, folder: Folder) -> list[str]:
-        """Return the sources that have a log."""
-        packed = (path.name.removesuffix(_PACKED) for path in folder.path.glob(f"*{_PACKED}"))
-        return sorted({*folder.sources(), *packed})
+    def there(self, folder: Folder, names: Iterable[str]) -> list[str]:
+        """Return those of the sources that have a log by now."""
+        return [
+            name
+            for name in sorted(names)
+            if folder.log(name).exists() or (folder.path / f"{name}{_PACKED}").exists()
+        ]
 
     def find(self, folder: Folder, engine: str, name: str) -> Source:
         """Return a source, whether its log exists or not. Raises `PanelError` for a damaged one."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from textual import events
 from textual.cache import LRUCache
+from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -40,6 +41,8 @@ class LogView(Widget):
         self.column: Sequence[Span] = ()
         """What stands at the right edge, a sign a line; empty: nothing, and no room for it."""
         self._lines: list[PageLine] = []
+        self._keys: list[tuple[object, ...]] = []
+        """What each line looked like when it was last painted."""
         self._strips: LRUCache[tuple[object, ...], Strip] = LRUCache(1000)
 
     def update(self) -> None:
@@ -48,11 +51,15 @@ class LogView(Widget):
         self.look.folds, self.look.world = self.page.rows.folds, self.page.rows.world
         self.page.width = max(width - self.look.margin_width(self.size.width), 8)
         self._lines = self.page.lines()
-        self.refresh()
+        before, self._keys = self._keys, [self._key(y) for y in range(self.size.height)]
+        for y, key in enumerate(self._keys):
+            if y >= len(before) or before[y] != key:
+                self.refresh(Region(0, y, self.size.width, 1))
 
     def notify_style_update(self) -> None:
         """Forget strips of the old colours."""
         self._strips.clear()
+        self._keys.clear()
         super().notify_style_update()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -76,12 +83,34 @@ class LogView(Widget):
 
     def render_line(self, y: int) -> Strip:
         """Paint one line."""
+        width = self.size.width - bool(self.column)
+        key = self._key(y)
+        painted = self._strips.get(key)
+        if painted is None:
+            painted = self._strips[key] = self._strip(y, width)
         if not self.column:
-            return self._line(y, self.size.width)
-        end = self.column[y] if y < len(self.column) else Span(" ")
-        return Strip.join([self._line(y, self.size.width - 1), strip(self, (end,), 1)])
+            return painted
+        return Strip.join([painted, strip(self, (self._sign(y),), 1)])
 
-    def _line(self, y: int, width: int) -> Strip:
+    def _sign(self, y: int) -> Span:
+        return self.column[y] if y < len(self.column) else Span(" ")
+
+    def _key(self, y: int) -> tuple[object, ...]:
+        """Return all that the looks of a line depend on."""
+        page = self.page
+        visible = page.rows.visible
+        if y >= len(self._lines) or self._lines[y].at >= len(visible):
+            return (self.size.width, self._sign(y))
+        line = self._lines[y]
+        row = visible[line.at]
+        place = row_place(row)
+        return (
+            place, row.ranks, row.missing, row.odd, line.part, page.text(row), page.is_whole(row),
+            page.left, not page.follows and line.at == page.current_index,
+            place in self.look.marks, self.size.width, self._sign(y), self.look.key(),
+        )  # fmt: skip
+
+    def _strip(self, y: int, width: int) -> Strip:
         page, look = self.page, self.look
         visible = page.rows.visible
         if y >= len(self._lines) or self._lines[y].at >= len(visible):
@@ -90,16 +119,9 @@ class LogView(Widget):
         row = visible[line.at]
         whole = page.is_whole(row)
         text = page.pieces(row)[line.part] if whole else page.text(row)
+        margin: Row = (Span(" " * look.margin_width(self.size.width)),)
+        if not line.part:
+            margin = look.margin(row, self.size.width)
+        body = look.body(row, text, 0 if whole else page.left, page.width)
         current = not page.follows and line.at == page.current_index
-        key = (
-            row_place(row), row.ranks, row.missing, row.odd, text, line.part, page.left, current,
-            row_place(row) in look.marks, width, look.key(),
-        )  # fmt: skip
-        cached = self._strips.get(key)
-        if cached is None:
-            margin: Row = (Span(" " * look.margin_width(self.size.width)),)
-            if not line.part:
-                margin = look.margin(row, self.size.width)
-            body = look.body(row, text, 0 if whole else page.left, page.width)
-            cached = self._strips[key] = strip(self, (*margin, *body), width, cursor=current)
-        return cached
+        return strip(self, (*margin, *body), width, cursor=current)

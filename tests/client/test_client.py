@@ -28,11 +28,18 @@ from panel.domain.wire import (
     ApiError,
     Down,
     ErrorReply,
+    Found,
+    LogRecord,
+    LogRecords,
     LogWindow,
     LogWindows,
+    Moment,
     Relaunch,
     Up,
 )
+from panel.logs.files import ReplacedError
+from panel.logs.query import Query
+from panel.logs.records import Level
 from tests.client.served import served
 
 Handler = Callable[[HttpRequest], Awaitable[Response]]
@@ -130,8 +137,54 @@ async def test_windows_are_asked_for_by_source(client: Client, tmp_path: Path) -
         return await answering(LogWindows(windows=(window,)))(request)
 
     async with running(tmp_path, GET_v1_launches_17_logs=handle):
-        assert await client.logs(17, {"rank-1": "tail", "rank-0": 12}, 4096) == (window,)
-    assert asked == [["rank-1:tail", "rank-0:12", "4096"]]
+        places = {"rank-1": "tail", "rank-0": 12, "rank-2": Moment(1.25)}
+        assert await client.logs(17, places, 4096) == (window,)
+    assert asked == [["rank-1:tail", "rank-0:12", "rank-2:@1.250", "4096"]]
+
+
+async def test_a_search_is_a_stream_that_may_end_in_an_error(
+    client: Client, tmp_path: Path
+) -> None:
+    asked: list[list[tuple[str, str]]] = []
+    told = [Found(source="rank-1", end=9, count=1, offsets=(4,), left=5),
+            Found(error=ApiError(kind="replaced", message="rank-1 was replaced"))]  # fmt: skip
+
+    async def handle(request: HttpRequest) -> Response:
+        asked.append(request.query_params.multi_items())
+        return Response(msgspec.json.Encoder().encode_lines(told))
+
+    query = Query("a b", invert=True, level=Level.WARNING, ranks=(1, 2))
+    async with running(tmp_path, GET_v1_launches_17_search=handle):
+        search = client.search(17, query, ("frontend",), follow=True)
+        assert await anext(search) == told[0]
+        with pytest.raises(ReplacedError, match="was replaced"):
+            await anext(search)
+    assert asked == [[
+        ("pattern", "a b"), ("level", "warning"), ("invert", "1"), ("rank", "1"), ("rank", "2"),
+        ("source", "frontend"), ("follow", "1"),
+    ]]  # fmt: skip
+
+
+async def test_a_search_that_cannot_begin_or_go_on(client: Client, tmp_path: Path) -> None:
+    reply = ErrorReply(error=ApiError(kind="usage", message="no regular expression"))
+    async with running(tmp_path, GET_v1_launches_17_search=answering(reply, 400)):
+        with pytest.raises(UsageError, match="no regular expression"):
+            await anext(client.search(17, Query("(")))
+    with pytest.raises(PanelError, match="broke off"):
+        await anext(client.search(17, Query("a")))
+
+
+async def test_records_are_asked_for_by_place(client: Client, tmp_path: Path) -> None:
+    record = LogRecord("rank-1", 7, 0, 1.5, 1, 20, "[x] ", "text")
+    asked: list[list[str]] = []
+
+    async def handle(request: HttpRequest) -> Response:
+        asked.append(request.query_params.getlist("at"))
+        return await answering(LogRecords(records=(record,)))(request)
+
+    async with running(tmp_path, GET_v1_launches_17_records=handle):
+        assert await client.log_records(17, [("rank-1", 7), ("a b", 0)]) == (record,)
+    assert asked == [["rank-1:7", "a b:0"]]
 
 
 @pytest.mark.parametrize(

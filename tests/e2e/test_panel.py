@@ -126,6 +126,34 @@ def test_the_panel_survives_the_supervisor(node: Node, open_panel: Open) -> None
     panel.wait_for(lambda screen: "stopped" in screen and serving_ranks(screen) == 0)
 
 
+def test_logs_are_searched_and_filtered_through_the_supervisor(
+    node: Node, open_panel: Open
+) -> None:
+    node.ok("up", "--wait")
+    panel = open_panel()
+    panel.wait_for(eight_serve)
+    panel.press("l")
+    panel.wait_for(lambda screen: screen.startswith(" logs  #1 all ranks"))
+
+    def ask(sign: str, *answer: str) -> None:
+        panel.press(sign)
+        panel.wait_for(lambda screen: screen.splitlines()[-2].startswith(f" {sign}"))
+        panel.press(*answer)
+        panel.wait_for(lambda screen: not screen.splitlines()[-2].startswith(f" {sign}"))
+
+    ask("&", "kv_cache", "enter")
+    panel.wait_for(lambda screen: bool(re.search(r"&kv_cache [1-9]\d* lines ", screen)))
+    ask("&", "escape")
+    panel.wait_for(lambda screen: "&kv_cache" not in screen)
+    ask("/", "(z+)+$", "enter")
+    panel.wait_for("/(z+)+$ 0 lines")
+    ask("/", "escape")
+    panel.press("g")
+    panel.wait_for(lambda screen: screen.splitlines()[1].startswith(" 00:0"))
+    panel.press("=")
+    panel.wait_for("×8 01234567")
+
+
 def test_idle_panel_stays_quiet(node: Node, open_panel: Open) -> None:
     """An idle node paints next to nothing: heartbeats move, the rest does not."""
     node.ok("up", "--wait")

@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from panel.client import Lost
 from panel.domain.errors import PanelError
 from panel.widgets.rows import Rows
-from tests.screens.stage import Node, crashed, panel, shown, until, with_sizes
+from tests.screens.stage import Node, crashed, panel, shown, snapshot, until, with_sizes
 from tests.screens.test_logs import body, grow, opened, screen
 
 
@@ -126,6 +126,24 @@ async def test_a_filtered_log_is_read_as_far_as_one_looks() -> None:
         await until(pilot, lambda: "kv" in body(pilot)[0] and "step 4" in body(pilot)[0])
         await pilot.press("slash", *"step 3000 ", "enter")
         await until(pilot, lambda: "step 3000 " in current(pilot))
+
+
+async def test_a_hit_that_the_filter_hides_is_told() -> None:
+    async with opened(Node(), 101) as pilot:
+        await pilot.press("ampersand", *"took", "enter")
+        await until(pilot, lambda: "&took 20 lines" in shown(pilot))
+        await pilot.press("slash", *"refused", "enter")
+        await until(pilot, lambda: "the filter hides that line" in shown(pilot))
+
+
+async def test_without_a_launch_keys_do_no_harm() -> None:
+    async with panel(Node(snapshot(None))).run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "press r" in shown(pilot))
+        await pilot.press("l")
+        await until(pilot, lambda: "nothing launched yet" in shown(pilot))
+        await pilot.press("e", "v", "g", "G", "m", "u", "n", "enter", "equals_sign", "t", "w", "f")
+        await pilot.pause()
+        assert "nothing launched yet" in shown(pilot)
 
 
 @pytest.mark.parametrize("key", ["slash", "ampersand"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx
 import msgspec
+import psutil
 import pytest
 
 from panel.domain.flags import Flag
@@ -11,7 +12,7 @@ from panel.domain.plan import Plan
 from panel.domain.snapshot import Snapshot
 from panel.domain.states import LaunchState
 from panel.domain.wire import ErrorReply, Found, LaunchRecord, LogRecords, LogWindows
-from tests.supervisor.support import Supervised
+from tests.supervisor.support import Supervised, wait_for
 
 
 def test_snapshot_before_any_launch(node: Supervised) -> None:
@@ -160,3 +161,28 @@ def test_what_is_asked_of_logs_is_checked(node: Supervised, free_port: int) -> N
     ):
         reply: httpx.Response = node.http.get(path)
         assert reply.status_code == 400, path
+
+
+def test_a_search_ends_with_its_client_and_follows_until_then(
+    node: Supervised, free_port: int
+) -> None:
+    view = node.up(port=free_port)
+    assert node.process is not None
+    supervisor = psutil.Process(node.process.pid)
+
+    def workers() -> list[psutil.Process]:
+        found = supervisor.children()
+        return [each for each in found if any("logs.worker" in word for word in each.cmdline())]
+
+    with node.http.stream("GET", f"/v1/launches/{view.id}/search?pattern=late&follow=1") as stream:
+        lines = (msgspec.json.decode(line, type=Found) for line in stream.iter_lines())
+        while next(lines).source:
+            pass
+        assert workers()
+        with (node.home.launch(view.id) / "rank-1.log").open("a") as log:
+            log.write("a line that comes late\n")
+        grown = next(found for found in lines if found.count)
+        assert (grown.source, grown.count) == ("rank-1", 1)
+
+    wait_for(lambda: not workers(), "the workers to end")
+    assert node.snapshot().launch is not None

@@ -139,7 +139,7 @@ def test_a_packed_log_reads_like_a_plain_one(folder: Folder) -> None:
 
     found = sources.find(folder, "builtin", "a")
 
-    assert sources.names(folder) == ["a"]
+    assert sources.there(folder, ["b", "a"]) == ["a"]
     assert read_window(found, Manner(), None, 10).text == "line 4999\n"
     assert read_window(found, Manner(), 0, 14).text == "line 0\nline 1\n"
     assert counted(run(Hunt([(found, Manner())], Query("line 4[0-9]*9$")))) == 111
