@@ -78,7 +78,7 @@ class Cache:
         if not self._share or sequence.node is None:
             return
         size = self._pages.page_size
-        for index in range(sequence.node.depth, sequence.computed // size):
+        for index in range(sequence.node.depth, sequence.settled // size):
             block = tuple(sequence.tokens[index * size : (index + 1) * size])
             page = sequence.pages[index]
             sequence.node = self._tree.extend(sequence.node, block, page)

@@ -1,4 +1,8 @@
-"""What the leader tells the followers to compute: one plan a step, decided once."""
+"""What the leader tells the followers to compute: one plan a step, decided once.
+
+Where the device samples, a plan is made before the tokens of the step before it are known here. In
+it `-1 - n` stands for the nth token which that step samples.
+"""
 
 from __future__ import annotations
 

@@ -83,11 +83,11 @@ class Scheduler:
     def next(self, *, draining: bool = False) -> Scheduled:
         """Return the next step; an idle one where nothing can be done."""
         for sequence in tuple(self.running):
-            if sequence.pending == 1:
+            if sequence.decodes:
                 self._secure(sequence)
         room = max(self._limits.chunk, self._limits.max_running)
-        chunks = self._chunks(room - sum(sequence.pending == 1 for sequence in self.running))
-        decoding = [sequence for sequence in self.running if sequence.pending == 1]
+        chunks = self._chunks(room - sum(sequence.decodes for sequence in self.running))
+        decoding = [sequence for sequence in self.running if sequence.decodes]
         if chunks:
             return self._mixed(decoding, chunks, draining)
         if decoding:
@@ -96,12 +96,23 @@ class Scheduler:
 
     def commit(self, scheduled: Scheduled, choices: Iterable[Choice]) -> list[Tokens]:
         """Take in a step's result: one choice for each of `scheduled.sampled`."""
-        for sequence, segment in zip(scheduled.sequences, scheduled.plan.segments, strict=True):
-            sequence.computed += len(segment.tokens)
-        return [
-            self._advance(sequence, choice)
-            for sequence, choice in zip(scheduled.sampled, choices, strict=True)
-        ]
+        _count_computed(scheduled)
+        return self._take(scheduled, choices)
+
+    def expect(self, scheduled: Scheduled) -> None:
+        """Let the step after this one be planned before its result is there.
+
+        Each of `scheduled.sampled` is taken to get one token. `settle` has to follow before the
+        step after the next is planned.
+        """
+        _count_computed(scheduled)
+        for number, sequence in enumerate(scheduled.sampled):
+            sequence.tokens.append(-1 - number)
+            sequence.unknown += 1
+
+    def settle(self, scheduled: Scheduled, choices: Iterable[Choice]) -> list[Tokens]:
+        """Take in the result of the oldest step expected; what ended meanwhile is left out."""
+        return self._take(scheduled, choices)
 
     def audit(self) -> list[str]:
         """Return what is wrong with the books of the caches."""
@@ -201,7 +212,15 @@ class Scheduler:
         )
         return Scheduled(plan, tuple(sequence for sequence, _ in parts))
 
+    def _take(self, scheduled: Scheduled, choices: Iterable[Choice]) -> list[Tokens]:
+        return [
+            self._advance(sequence, choice)
+            for sequence, choice in zip(scheduled.sampled, choices, strict=True)
+            if self._sequences.get(sequence.rid) is sequence
+        ]
+
     def _advance(self, sequence: Sequence, choice: Choice) -> Tokens:
+        later = sequence.forget_unknown()
         if choice.error is not None:
             self._end(sequence, sound=False)
             return Tokens(sequence.rid, [], finish="error", error=choice.error)
@@ -218,7 +237,10 @@ class Scheduler:
             if finish is not None:
                 break
         sequence.tokens += taken
-        sequence.computed = len(sequence.tokens) - 1
+        if finish is None:
+            sequence.tokens += later
+            sequence.unknown = len(later)
+        sequence.computed = min(sequence.computed, len(sequence.tokens) - 1)
         self.counters.generated_tokens += len(taken)
         if finish is not None:
             self._end(sequence)
@@ -247,6 +269,11 @@ class Scheduler:
         if sound and sequence.answered and sequence.pending == 1:
             cache.remember(sequence)
         cache.close(sequence)
+
+
+def _count_computed(scheduled: Scheduled) -> None:
+    for sequence, segment in zip(scheduled.sequences, scheduled.plan.segments, strict=True):
+        sequence.computed += len(segment.tokens)
 
 
 def _remove(ordered: list[Sequence], sequence: Sequence) -> None:

@@ -30,8 +30,10 @@ class Sequence:
     """Tokens of the prompt that were in the cache when it got room."""
     tokens: list[int] = field(init=False)
     """Prompt and answer so far."""
+    unknown: int = 0
+    """How many of the last tokens are sampled but not known here yet; see `plan.py`."""
     computed: int = 0
-    """How many of the tokens are in the cache."""
+    """How many of the tokens are in the cache, once the steps under way are done."""
     owner: int = 0
     """Under data-parallel attention the rank that computes and caches it."""
     pages: array[int] = field(default_factory=lambda: array("i"))
@@ -66,6 +68,24 @@ class Sequence:
     def pending(self) -> int:
         """Tokens that are not in the cache: one where it decodes, more where it prefills."""
         return len(self.tokens) - self.computed
+
+    @property
+    def decodes(self) -> bool:
+        """True where the next step can compute one more token of it."""
+        return self.pending == 1 and len(self.tokens) < self.limit
+
+    @property
+    def settled(self) -> int:
+        """How many of the tokens are in the cache by steps whose result is known."""
+        return min(self.computed, len(self.tokens) - self.unknown - 1)
+
+    def forget_unknown(self) -> list[int]:
+        """Drop the tokens that are not known; return all but the first of them."""
+        begin = len(self.tokens) - self.unknown
+        later = self.tokens[begin + 1 :]
+        del self.tokens[begin:]
+        self.unknown = 0
+        return later
 
     @property
     def place(self) -> tuple[int, int]:

@@ -41,6 +41,7 @@ class Model:
         self.page_size = page_size
         self.slots: dict[tuple[int, int], int] = {}
         self.computed = 0
+        self.sampled: list[int] = []
 
     def run(self, scheduled: Scheduled) -> list[Choice]:
         plan = decode_plan(encode_plan(scheduled.plan))
@@ -61,9 +62,10 @@ class Model:
             assert not written.intersection(mine)
             written.update(mine)
             self.computed += len(mine)
-            self.slots.update(zip(mine, segment.tokens, strict=True))
+            self.slots.update(zip(mine, map(self.known, segment.tokens), strict=True))
             seen = [self.slots[slot] for slot in slots[:end]]
-            assert seen == [*sequence.tokens, *sequence.draft][:end]
+            text = [*map(self.known, sequence.tokens), *sequence.draft]
+            assert seen == text[:end]
             if not segment.logits:
                 continue
             taken = []
@@ -73,7 +75,29 @@ class Model:
                     break
             choices.append(Choice(taken))
         assert len(choices) == len(plan.logit_begins)
+        self.sampled = [choice.tokens[0] for choice in choices]
         return choices
+
+    def known(self, token: int) -> int:
+        """Return what a plan means by a token."""
+        return token if token >= 0 else self.sampled[-1 - token]
+
+
+class Ahead:
+    """Takes in the result of each step only once the next one is under way."""
+
+    def __init__(self, scheduler: Scheduler, model: Model) -> None:
+        self.scheduler = scheduler
+        self.model = model
+        self.flight: tuple[Scheduled, list[Choice]] | None = None
+
+    def step(self, scheduled: Scheduled) -> list[Tokens]:
+        landed = self.flight
+        self.flight = None
+        if scheduled.plan.work is not Work.IDLE:
+            self.flight = (scheduled, self.model.run(scheduled))
+            self.scheduler.expect(scheduled)
+        return [] if landed is None else self.scheduler.settle(*landed)
 
 
 def make_scheduler(limits: Limits, *caches: Cache) -> Scheduler:
@@ -112,6 +136,7 @@ requests = st.lists(
     st.sets(st.integers(0, 7), max_size=2),
     st.booleans(),
     st.integers(1, 3),
+    st.booleans(),
 )
 def test_every_request_gets_its_own_text_whatever_else_runs(
     wanted: list[tuple[list[int], int, list[int], int, int]],
@@ -123,11 +148,14 @@ def test_every_request_gets_its_own_text_whatever_else_runs(
     aborted: set[int],
     share: bool,
     owners: int,
+    ahead: bool,
 ) -> None:
+    draft_tokens = 0 if ahead else draft_tokens
     caches = [make_cache(page_count, page_size, share=share, owner=n) for n in range(owners)]
     limits = Limits(VOCABULARY, 50, max_running, chunk, (1, 2, 4), draft_tokens)
     scheduler = make_scheduler(limits, *caches)
     model = Model(page_size)
+    pipeline = Ahead(scheduler, model)
     most = min(50, page_count * page_size)
     arriving = [
         (
@@ -152,18 +180,21 @@ def test_every_request_gets_its_own_text_whatever_else_runs(
         scheduled = scheduler.next()
         plan = scheduled.plan
         assert scheduler.audit() == []
-        if plan.work is Work.IDLE:
+        if plan.work is Work.IDLE and pipeline.flight is None:
             assert scheduler.idle
             if step > 30:
                 break
             continue
-        assert plan.segments
+        assert plan.segments or pipeline.flight
         assert sum(len(segment.tokens) for segment in plan.prefilling) <= max(chunk, max_running)
         assert all(len(segment.tokens) <= plan.width for segment in plan.decoding)
         for owner in range(owners):
             assert sum(segment.owner == owner for segment in plan.decoding) <= plan.rows
         assert len(scheduler.running) <= max_running
-        for news in scheduler.commit(scheduled, model.run(scheduled)):
+        result = (
+            pipeline.step(scheduled) if ahead else scheduler.commit(scheduled, model.run(scheduled))
+        )
+        for news in result:
             texts[news.rid] += news.tokens
             if news.finish:
                 assert news.rid not in finish
