@@ -6,13 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
-from panel.server.batch import build_batch
+from panel.server.forward import Forward
 from panel.server.life import Life
 from panel.server.messages import Rebalanced
-from panel.server.model import Model
 from panel.server.plan import Plan, Segment, Work
 from panel.server.rebalance import Rebalancer
-from panel.server.reduction import Reduction
 
 _PUBLISH_STEPS = 64
 """Steps after which the other ranks see what this one counted."""
@@ -22,17 +20,11 @@ _PUBLISH_STEPS = 64
 class Runner:
     """Runs plans on this rank's shard."""
 
-    model: Model
-    cache: torch.Tensor
-    """[layers, slots, entry]"""
-    reduction: Reduction
+    forward: Forward
     logits: torch.Tensor
     """Shared by all ranks, on the host: [most rows, vocabulary]; each writes its own columns, or
     its own rows under data-parallel attention."""
     columns: slice
-    page_size: int
-    owner: int | None
-    """This rank, where it computes its own segments alone."""
     rebalancer: Rebalancer | None
     """None where experts have no places of their own."""
     interval: int
@@ -51,12 +43,15 @@ class Runner:
         if plan.work is Work.REBALANCE:
             self._rebalance()
             return
-        batch = build_batch(plan, self.page_size, self.cache.device, self.owner)
-        result = self.model(batch, self.cache, self.reduction, poisoned=self.life.poisoned)
-        if batch.logit_targets is None:
+        result, targets = self.forward(plan, poisoned=self.life.poisoned)
+        if targets is None:
             self.logits[: result.shape[0], self.columns].copy_(result)
         else:
-            self.logits[batch.logit_targets.cpu(), self.columns] = result.float().cpu()
+            self.logits[targets.cpu(), self.columns] = result.float().cpu()
+        self._count()
+
+    def _count(self) -> None:
+        """Count a step; do what is due after so many."""
         self.steps += 1
         if self.interval and self.steps % self.interval == 0:
             self._rebalance()

@@ -11,6 +11,7 @@ import torch
 
 from panel.server import assembly, collectives, kv_cache
 from panel.server.collectives import Measured
+from panel.server.forward import TorchForward
 from panel.server.graphs import bucket_table
 from panel.server.life import Life
 from panel.server.loader import count_bytes, shared_expert_bytes
@@ -19,6 +20,7 @@ from panel.server.memory_report import as_event, describe
 from panel.server.messages import RankMemory
 from panel.server.phases import Phase
 from panel.server.place import Place
+from panel.server.plan import Plan
 from panel.server.runner import Runner, blank_decode, blank_prefill
 from panel.server.sizes import draft_tokens, max_context
 
@@ -59,14 +61,11 @@ def start(place: Place, life: Life) -> Ready:
     life.enter(Phase.KV_CACHE, "KV cache")
     pages, cache = kv_cache.allocate(place)
     logits = shared.logits(place.config.vocab_size)
+    owner = shard.rank if shard.dp_attention else None
     runner = Runner(
-        model=model,
-        cache=cache,
-        reduction=reduction,
+        forward=TorchForward(model, cache, reduction, options.page_size, owner),
         logits=logits,
         columns=shard.part(place.config.vocab_size),
-        page_size=options.page_size,
-        owner=shard.rank if shard.dp_attention else None,
         rebalancer=rebalancer,
         interval=options.eplb_interval,
         life=life,
@@ -75,7 +74,8 @@ def start(place: Place, life: Life) -> Ready:
     life.enter(Phase.CAPTURE, f"decode batch sizes {list(buckets) or 'off'}")
     _prepare_buckets(runner, buckets, draft_tokens(options), life)
     life.enter(Phase.WARMUP, "one prefill step")
-    _run_alone(runner, min(options.chunked_prefill_size, max_context(options, place.config)))
+    most = min(options.chunked_prefill_size, max_context(options, place.config))
+    _run_alone(runner, blank_prefill(most, options.page_size))
     runner.begin()
     shared_experts = shared_expert_bytes(model)
     buffers = buffer_bytes + exchange_bytes + moving_bytes
@@ -124,7 +124,8 @@ def _prepare_buckets(runner: Runner, buckets: tuple[int, ...], draft: int, life:
     life.progress(len(buckets), len(buckets))
 
 
-def _run_alone(runner: Runner, tokens: int) -> None:
+def _run_alone(runner: Runner, plan: Plan) -> None:
     begun = time.perf_counter()
-    runner(blank_prefill(tokens, runner.page_size))
+    runner(plan)
+    tokens = len(plan.segments[0].tokens)
     log.info("prefill of %d tokens: %.1f ms", tokens, (time.perf_counter() - begun) * 1e3)

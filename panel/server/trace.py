@@ -38,8 +38,9 @@ def trace(runner: Runner, plan: Plan, shared: Shared) -> str:
 
     Running a step twice writes the same into the same places of the cache.
     """
-    watched = _Watched(runner.reduction)
-    replace(runner, reduction=watched, rebalancer=None, interval=0)(plan)
+    watched = _Watched(runner.forward.reduction)
+    forward = runner.forward.watched(watched)
+    replace(runner, forward=forward, rebalancer=None, interval=0)(plan)
     firsts = shared.votes.all(watched.first, shared.roster)
     first = min(firsts)
     if first == _NEVER:
