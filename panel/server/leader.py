@@ -7,12 +7,14 @@ import logging
 import select
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 
 from msgspec import structs
 
 from panel.server.cache import Cache
 from panel.server.channel import Channel
+from panel.server.flight import Flight
 from panel.server.life import Life
 from panel.server.messages import (
     Abort,
@@ -35,7 +37,7 @@ from panel.server.place import Place
 from panel.server.plan import Plan, Work, encode_plan
 from panel.server.roster import PeerLostError
 from panel.server.sampler import sample
-from panel.server.schedule import Limits
+from panel.server.schedule import Limits, Scheduled
 from panel.server.scheduler import Scheduler
 from panel.server.sequence import Sequence
 from panel.server.sizes import draft_tokens, max_context
@@ -58,6 +60,15 @@ def lead(
     except PeerLostError as error:
         channel.send(Stopped(str(error)))
         raise
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """A step that the device computes while the next one is planned."""
+
+    scheduled: Scheduled
+    flight: Flight
+    begun: float
 
 
 class _Leader:
@@ -100,6 +111,8 @@ class _Leader:
             self._scheduler, self._caches, self._runner, options.decode_log_interval
         )
         self._news: list[Tokens] = []
+        self._under_way: _UnderWay | None = None
+        self._landed = 0.0
         self._drain_until: float | None = None
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
@@ -123,6 +136,7 @@ class _Leader:
             self._step()
             if (stats := self._meter.report()) is not None:
                 self._channel.send(stats)
+        self._land()
         self._news += self._scheduler.abort(None)
         self._tell()
         self._channel.send(Stopped("asked to stop"))
@@ -181,6 +195,7 @@ class _Leader:
 
     def _rebalance(self) -> None:
         """Let all ranks move their experts between two steps of the model."""
+        self._land()
         self._rendezvous.release(encode_plan(Plan(Work.REBALANCE)))
         self._life.tick()
         self._runner(Plan(Work.REBALANCE))
@@ -189,9 +204,15 @@ class _Leader:
             self._channel.send(self._runner.rebalanced)
 
     def _step(self) -> None:
-        """Run one step; the news of the one before goes out while the followers have begun."""
+        """Run one step; the news of the one before goes out while the followers have begun.
+
+        Where the device samples, the step before lands only once this one has begun.
+        """
         scheduled = self._scheduler.next(draining=self._drain_until is not None)
         plan = scheduled.plan
+        if plan.work is Work.IDLE and self._under_way is not None:
+            self._land()
+            return
         begun = time.perf_counter()
         self._rendezvous.release(encode_plan(plan))
         self._tell()
@@ -199,16 +220,38 @@ class _Leader:
         if plan.work is Work.IDLE:
             self._rendezvous.gather(self._roster)
             return
+        flight = self._runner.launch(plan, scheduled.sampled)
+        if flight is not None:
+            self._scheduler.expect(scheduled)
+        self._land()
+        if flight is not None:
+            self._under_way = _UnderWay(scheduled, flight, begun)
+            self._rendezvous.gather(self._roster)
+            return
         self._runner(plan)
         self._rendezvous.gather(self._roster)
         choices = sample(self._logits, scheduled.sampled, plan.logit_begins)
         seconds = time.perf_counter() - begun
-        self._meter.count(plan, seconds)
         if plan.work is Work.DECODE:
             self._scheduler.drafter.pace.learn(plan.rows, plan.width, seconds)
         if any(choice.error is not None for choice in choices):
             self._trace(plan)
-        news = self._scheduler.commit(scheduled, choices)
+        self._meter.count(plan, seconds)
+        self._take_news(self._scheduler.commit(scheduled, choices))
+
+    def _land(self) -> None:
+        """Take in the result of the step under way, if there is one."""
+        step = self._under_way
+        if step is None:
+            return
+        self._under_way = None
+        choices = step.flight.land()
+        now = time.perf_counter()
+        self._meter.count(step.scheduled.plan, now - max(step.begun, self._landed))
+        self._landed = now
+        self._take_news(self._scheduler.settle(step.scheduled, choices))
+
+    def _take_news(self, news: list[Tokens]) -> None:
         for item in news:
             if item.error is not None:
                 log.error("step %d: request %s: %s", self._life.step, item.rid, item.error)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Sequences
 from dataclasses import dataclass
 
 import torch
 
+from panel.server.flight import DeviceSampler, Flight
 from panel.server.forward import Forward
 from panel.server.life import Life
 from panel.server.messages import Rebalanced
 from panel.server.plan import Plan, Segment, Work
 from panel.server.rebalance import Rebalancer
+from panel.server.sequence import Sequence
 
 _PUBLISH_STEPS = 64
 """Steps after which the other ranks see what this one counted."""
@@ -30,6 +33,8 @@ class Runner:
     interval: int
     """Steps between two rebalances; 0: only when a plan says so."""
     life: Life
+    device_sampler: DeviceSampler | None = None
+    """None where the host samples."""
     steps: int = 0
     rebalances: int = 0
     rebalanced: Rebalanced | None = None
@@ -49,6 +54,19 @@ class Runner:
         else:
             self.logits[targets.cpu(), self.columns] = result.float().cpu()
         self._count()
+
+    def launch(self, plan: Plan, sequences: Sequences[Sequence]) -> Flight | None:
+        """Begin a step whose tokens the device samples for `sequences`.
+
+        None, and nothing done, where the host has to see the logits.
+        """
+        sampler = self.device_sampler
+        if sampler is None or not sampler.serves(plan, sequences):
+            return None
+        logits, _ = self.forward(plan, poisoned=self.life.poisoned)
+        flight = sampler.sample(logits, sequences)
+        self._count()
+        return flight
 
     def _count(self) -> None:
         """Count a step; do what is due after so many."""
