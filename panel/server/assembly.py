@@ -23,8 +23,8 @@ from panel.server.weights import DummySource, SafetensorsSource, WeightSource
 def weight_source(place: Place) -> WeightSource:
     """Return where the weights come from."""
     if place.options.load_format == "dummy":
-        return DummySource(place.options.seed)
-    return SafetensorsSource(place.folder, place.config.fp8_block)
+        return DummySource(place.options.seed, place.device)
+    return SafetensorsSource(place.folder, place.config.fp8_block, place.device)
 
 
 def load_counts(place: Place) -> torch.Tensor | None:

@@ -93,7 +93,7 @@ def _down_bias(
     if not loading.config.attention_bias:
         return None
     low, latent = shape.q_lora_rank, shape.kv_lora_rank
-    first = torch.zeros(first_width)
+    first = torch.zeros(first_width, device=loading.device)
     if low is not None:
         first = loading.get(prefix + "q_a_proj.bias", (low,))
     key = loading.get(prefix + "kv_a_proj_with_mqa.bias", (latent + shape.rope,))

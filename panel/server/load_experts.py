@@ -56,7 +56,8 @@ def _mixture(
     routed = _routed(loading, prefix, placement)
     shared = _shared(loading, prefix)
     weights = sum(weight.numel() for expert in routed for weight in expert)
-    if exchange is None and shard.shared_sharded and weights <= TOGETHER_LIMIT:
+    on_host = loading.device.type == "cpu"
+    if on_host and exchange is None and shard.shared_sharded and weights <= TOGETHER_LIMIT:
         gates, ups, downs = zip(*routed, shared, strict=True)
         return ExpertsTogether(
             norm,
@@ -106,5 +107,6 @@ def _shared(loading: Loading, prefix: str) -> Gated:
     width = loading.config.experts.shared_width
     if not width:
         hidden = loading.config.hidden_size
-        return torch.empty(0, hidden), torch.empty(0, hidden), torch.empty(hidden, 0)
+        nothing = torch.empty(0, hidden, device=loading.device, dtype=loading.dtype)
+        return nothing, nothing, nothing.t()
     return loading.mlp(prefix + "shared_experts.", width, loading.shard.shared_part(width))

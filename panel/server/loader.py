@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, is_dataclass
 
 import torch
@@ -16,6 +17,9 @@ from panel.server.loading import Loading
 from panel.server.model import Layer, Model
 from panel.server.placement import Placement
 from panel.server.rope import rotation_table
+
+_READERS = 8
+"""Layers loaded at a time onto a GPU."""
 
 
 def load_model(
@@ -40,12 +44,21 @@ def load_model(
         head = loading.place(loading.get("lm_head.weight", vocabulary, (part,)).t())
     norm = loading.norm("model.norm.weight", config.hidden_size)
     progress(1, total)
+
+    def load(number: int) -> Layer:
+        with torch.inference_mode():
+            attention = load_attention(loading, number)
+            return Layer(
+                attention, load_feed_forward(loading, number, placements.get(number), exchange)
+            )
+
     layers = []
-    for number in range(config.layers):
-        attention = load_attention(loading, number)
-        feed_forward = load_feed_forward(loading, number, placements.get(number), exchange)
-        layers.append(Layer(attention, feed_forward))
-        progress(number + 2, total)
+    with ThreadPoolExecutor(_READERS) as pool:
+        # Ranks on CPUs share the cores anyway; a GPU takes weights faster than one thread reads.
+        each = map if loading.device.type == "cpu" else pool.map
+        for layer in each(load, range(config.layers)):
+            layers.append(layer)
+            progress(len(layers) + 1, total)
     rotation = rotation_table(config.rope, max_context).to(loading.device)
     return Model(embedding, rotation, layers, norm, head)
 

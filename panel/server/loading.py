@@ -26,12 +26,15 @@ class Loading:
     dtype: torch.dtype
 
     def get(self, name: str, shape: tuple[int, ...], part: Part = ()) -> torch.Tensor:
-        """Return `part` of a tensor, in float32 on the host."""
-        return self.source.get(name, shape, part)
+        """Return `part` of a tensor in float32, where it can be worked on."""
+        # A copy: a slice of a float32 file would stay a view of the mapped file.
+        return self.source.get(name, shape, part).to(torch.float32, copy=True)
 
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor as the rank computes with it."""
-        return tensor.to(self.device, self.dtype)
+        placed = tensor.to(self.device, self.dtype)
+        # Kernels read rows of a weight as they lie; a library on the host takes any strides.
+        return placed if self.device.type == "cpu" else placed.contiguous()
 
     def norm(self, name: str, width: int, eps: float | None = None) -> RMSNorm:
         """Return a norm, by default with the config's epsilon."""
@@ -39,13 +42,15 @@ class Loading:
         return RMSNorm.of(gain, self.config.rms_norm_eps if eps is None else eps)
 
     def mlp(self, prefix: str, width: int, part: slice) -> Gated:
-        """Return a part of a feed-forward part of `width` columns."""
+        """Return a part of a feed-forward part of `width` columns, in the rank's type."""
         hidden = self.config.hidden_size
-        return (
-            self.get(prefix + "gate_proj.weight", (width, hidden), (part,)),
-            self.get(prefix + "up_proj.weight", (width, hidden), (part,)),
-            self.get(prefix + "down_proj.weight", (hidden, width), (slice(None), part)),
+        gate, up, down = (
+            self.source.get(prefix + "gate_proj.weight", (width, hidden), (part,)),
+            self.source.get(prefix + "up_proj.weight", (width, hidden), (part,)),
+            self.source.get(prefix + "down_proj.weight", (hidden, width), (slice(None), part)),
         )
+        gate, up, down = (each.to(self.dtype, copy=True) for each in (gate, up, down))
+        return gate, up, down
 
     def out_bias(self, prefix: str) -> torch.Tensor | None:
         """Return the bias of an output projection, on one of the ranks that add up."""
