@@ -61,12 +61,18 @@ class _Part:
 
 
 def build_batch(
-    plan: Plan, page_size: int, device: torch.device, owner: int | None = None
+    plan: Plan,
+    page_size: int,
+    device: torch.device,
+    owner: int | None = None,
+    *,
+    drafting: bool = False,
 ) -> Batch:
     """Return the tensors of a plan with segments; with `owner` only those of its own segments.
 
     An owner without segments gets one row of padding, so that it has something to take through
-    every layer. Page 0 belongs to nobody: padding writes there.
+    every layer. Page 0 belongs to nobody: padding writes there. With `drafting` it is for a draft
+    head, whose cache has nothing to see at position 0.
     """
 
     def mine(segments: Sequence[Segment]) -> list[tuple[int, Segment]]:
@@ -77,7 +83,9 @@ def build_batch(
     if plan.rows:
         shapes.insert(0, ([segment for _, segment in decoding], plan.rows, plan.width))
     shapes = shapes or [([], 1, 1)]
-    parts = [_uniform(segments, count, width, page_size) for segments, count, width in shapes]
+    parts = [
+        _uniform(segments, count, width, page_size, drafting) for segments, count, width in shapes
+    ]
     begins = [0, *itertools.accumulate(count * width for _, count, width in shapes)]
     spans = tuple(
         _span(begin, count, width, part, device)
@@ -120,7 +128,9 @@ def _logits(
     return rows, targets
 
 
-def _uniform(segments: list[Segment], rows: int, width: int, page_size: int) -> _Part:
+def _uniform(
+    segments: list[Segment], rows: int, width: int, page_size: int, drafting: bool
+) -> _Part:
     """Lay `segments` out as `rows` sequences of `width` tokens, padded at both ends."""
     tokens = np.zeros((rows, width), np.int64)
     sizes = np.zeros((rows, 1), np.int64)
@@ -146,8 +156,10 @@ def _uniform(segments: list[Segment], rows: int, width: int, page_size: int) -> 
     # must not reach another sequence (0 * NaN is NaN).
     keys = np.where(reach < ends, every[:, :length], every[:, :1])
     mask = None
-    if rows * width > 1:
+    if rows * width > 1 or drafting:
         seen = reach <= positions[:, :, None]
+        if drafting:
+            seen &= (reach > 0) | (positions[:, :, None] == 0)
         mask = np.where(seen, np.float32(0), np.float32(-np.inf))[:, :, None, :]
     return _Part(tokens.ravel(), positions.ravel(), slots.ravel(), real.ravel(), keys.ravel(), mask)
 

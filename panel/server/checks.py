@@ -9,8 +9,10 @@ from pathlib import Path
 import torch
 
 from panel.server.config import ModelConfig, ModelError, model_folder, read_config
+from panel.server.draft.find import draft_shape
+from panel.server.draft.shape import DraftShape
 from panel.server.exits import Exit
-from panel.server.faults import Fault, parse_fault
+from panel.server.faults import Fault, Kind, parse_fault
 from panel.server.location import Table, initial_location
 from panel.server.memory import Demand
 from panel.server.options import OptionError, Options
@@ -37,6 +39,7 @@ class Gang:
     folder: Path
     config: ModelConfig
     location: Table
+    draft: DraftShape | None
     device: str
     dtype: torch.dtype
     fault: Fault | None
@@ -54,8 +57,11 @@ def prepare(options: Options) -> Gang:
             SafetensorsSource(folder, config.fp8_block)
         check_split(config, options)
         location = initial_location(config, options)
+        draft = draft_shape(options, config, folder)
         fault = parse_fault(options.fault, options.tp_size) if options.fault else None
         device = _device(options)
+        if fault is not None and fault.kind is Kind.ILLEGAL_ACCESS and device == "cpu":
+            raise OptionError("fault: kind illegal-access needs a GPU; on CPU ranks take segv")
         if options.speculative_ngram_min > options.speculative_ngram_max:
             raise OptionError(
                 f"speculative-ngram-min {options.speculative_ngram_min} is above "
@@ -67,13 +73,16 @@ def prepare(options: Options) -> Gang:
         raise RefusedError(Exit.USAGE, str(error)) from None
     dtype = _dtype(options.dtype, device)
     try:
-        demand = Demand(config, shard_of(options, 0), options, dtype.itemsize, device == "cuda")
+        shard, on_gpu = shard_of(options, 0), device == "cuda"
+        demand = Demand(config, shard, options, dtype.itemsize, on_gpu, draft)
         shared = make_shared(demand)
         events = Events(options.events_file)
     except OSError as error:
         raise RefusedError(Exit.FAILED, f"{error.filename}: {error.strerror}") from None
     listener = _bind(options.host, options.port)
-    return Gang(options, folder, config, location, device, dtype, fault, shared, events, listener)
+    return Gang(
+        options, folder, config, location, draft, device, dtype, fault, shared, events, listener
+    )
 
 
 def _device(options: Options) -> str:

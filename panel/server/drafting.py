@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Sequences
 
@@ -9,22 +10,48 @@ from panel.server.sequence import Sequence
 from panel.server.speculative import Guess, Pace
 
 _HOPE_RATE = 0.2
+_PRIOR = 0.5
+_FORGET_RATE = 0.02
+"""How fast a sequence without drafts is given another chance."""
+_WINDOW = 64
+"""Drafts whose mean counts as the present acceptance."""
 
 
 class Drafter:
     """Drafts for the sequences of a decode step and counts what comes of it.
 
-    A draft never changes a text: it decides only how many tokens of it one step can give.
+    A draft never changes a text: it decides only how many tokens of it one step can give. N-grams
+    are guessed here. A draft head guesses in the step itself: until then its drafts are zeros.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, *, head: bool = False, adaptive: bool = True) -> None:
         """`most` is the longest draft; 0 without speculation."""
         self.drafts = 0
         self.drafted = 0
         self.accepted = 0
         self.accepted_per_position = [0] * most
+        self.drafted_per_position = [0] * most
+        self.width = 1
+        """Tokens of each sequence in the last decode step."""
+        self.rows = 0
+        """Sequences in it, after padding."""
         self.pace = Pace()
         self._most = most
+        self._head = head
+        self._adaptive = adaptive
+        self._recent: deque[int] = deque(maxlen=_WINDOW)
+
+    @property
+    def tokens_a_cycle(self) -> float | None:
+        """Mean tokens that the last steps with a draft gave a sequence; None before any."""
+        return 1 + sum(self._recent) / len(self._recent) if self._recent else None
+
+    @property
+    def break_even(self) -> float | None:
+        """Tokens that such a step has to give to be worth its time; None where not known yet."""
+        width = self.width if self.width > 1 else 1 + self._most
+        known = self._most and self.pace.knows(self.rows)
+        return self.pace.cost(self.rows, width) if known else None
 
     def draft(
         self, decoding: Sequences[Sequence], rows: int, grow: Callable[[Sequence, int], bool]
@@ -35,13 +62,22 @@ class Drafter:
         """
         for sequence in decoding:
             sequence.guess = self._guess(sequence)
-        guesses = [Guess(len(s.guess), s.hope) for s in decoding if s.guess]
-        width = self.pace.best_width(rows, len(decoding) - len(guesses), guesses)
+        width = self._width(decoding, rows)
         for sequence in decoding:
             draft = sequence.guess[: width - 1]
             if draft and grow(sequence, len(sequence.tokens) + len(draft)):
                 sequence.draft = draft
-        return 1 + max(len(sequence.draft) for sequence in decoding)
+            elif self._head:
+                sequence.guess = []
+                sequence.hope += _FORGET_RATE * (_PRIOR - sequence.hope)
+        self.rows = rows
+        self.width = 1 + max(len(sequence.draft) for sequence in decoding)
+        return self.width
+
+    def reveal(self, sequences: Sequences[Sequence], drafts: Sequences[list[int]]) -> None:
+        """Take in what a draft head guessed in the step at hand."""
+        for sequence, draft in zip(sequences, drafts, strict=False):
+            sequence.draft = sequence.guess = draft[: len(sequence.draft)]
 
     def learn(self, sequence: Sequence, tokens: list[int]) -> None:
         """Take in what was sampled where `guess` was expected; the draft is done with."""
@@ -52,14 +88,26 @@ class Drafter:
             self.drafts += 1
             self.drafted += len(sequence.draft)
             self.accepted += accepted
-            for position in range(accepted):
-                self.accepted_per_position[position] += 1
+            self._recent.append(accepted)
+            for position in range(len(sequence.draft)):
+                self.drafted_per_position[position] += 1
+                self.accepted_per_position[position] += position < accepted
         sequence.draft = []
         sequence.guess = []
+
+    def _width(self, decoding: Sequences[Sequence], rows: int) -> int:
+        guesses = [Guess(len(s.guess), s.hope) for s in decoding if s.guess]
+        if not guesses or (self._head and self.pace.is_curious(rows)):
+            return 1
+        if not self._adaptive:
+            return 1 + max(guess.length for guess in guesses)
+        return self.pace.best_width(rows, len(decoding) - len(guesses), guesses)
 
     def _guess(self, sequence: Sequence) -> list[int]:
         size = len(sequence.tokens)
         most = min(self._most, sequence.limit - size - 1)
+        if self._head:
+            return [0] * most
         if sequence.ngrams is None or most < 1:
             return []
         return sequence.ngrams.draft(sequence.tokens, most)

@@ -68,7 +68,7 @@ def _deepseek_v2(raw: Raw, model_class: str) -> ModelConfig:
 
 def _deepseek(raw: Raw, model_class: str, routing: RoutingShape, interleaved: bool) -> ModelConfig:
     _demand([("moe_layer_freq", raw.get("moe_layer_freq", 1), (1,))])
-    rope = _rope(raw, int(raw["qk_rope_head_dim"]))
+    rope = rope_shape(raw, int(raw["qk_rope_head_dim"]))
     scaling = _rope_parameters(raw)
     # The softmax scale grows with the stretching in this family alone.
     if rope.yarn is not None and scaling.get("mscale_all_dim"):
@@ -125,7 +125,7 @@ def _qwen3_moe(raw: Raw, model_class: str) -> ModelConfig:
                 scale=1.0,
             ),
         ),
-        rope=_rope(raw, head_dim),
+        rope=rope_shape(raw, head_dim),
     )
 
 
@@ -201,7 +201,8 @@ def _rope_parameters(raw: Raw) -> Raw:
     return raw.get("rope_parameters") or raw.get("rope_scaling") or {}
 
 
-def _rope(raw: Raw, width: int) -> RopeShape:
+def rope_shape(raw: Raw, width: int) -> RopeShape:
+    """Return the rotary embedding of `width` elements that a config asks for."""
     given = _rope_parameters(raw)
     kind = given.get("rope_type", given.get("type", "default"))
     _demand([("rope type", kind, ("default", "yarn"))])

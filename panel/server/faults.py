@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 
+import torch
+
 from panel.server.options import OptionError, nearest
 from panel.server.phases import Phase
 
@@ -31,6 +33,8 @@ class Kind(StrEnum):
     HANG = "hang"
     SLOW = "slow"
     NAN = "nan"
+    ILLEGAL_ACCESS = "illegal-access"
+    """On a GPU alone."""
     PARTIAL_TRACEBACK = "partial-traceback"
 
 
@@ -82,7 +86,7 @@ def fire(kind: Kind) -> None:
         case Kind.EXCEPTION:
             raise RuntimeError("drill: an exception on purpose")
         case Kind.OOM:
-            raise MemoryError("drill: tried to allocate more memory than there is")
+            _run_out_of_memory()
         case Kind.SEGV:
             faulthandler._sigsegv()  # type: ignore[attr-defined]
         case Kind.KILL:
@@ -94,6 +98,17 @@ def fire(kind: Kind) -> None:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
             while True:
                 time.sleep(3600)
+        case Kind.ILLEGAL_ACCESS:
+            from panel.kernels.stray import write_astray
+
+            write_astray(torch.device("cuda"))
         case Kind.PARTIAL_TRACEBACK:
             log.error('Traceback (most recent call last):\n  File "%s", line', __file__)
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _run_out_of_memory() -> None:
+    """Ask for more than there is: of the GPU's memory where this rank has one."""
+    if torch.cuda.is_initialized():
+        torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+    raise MemoryError("drill: tried to allocate more memory than there is")

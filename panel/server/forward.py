@@ -9,7 +9,7 @@ import torch
 
 from panel.server.batch import build_batch
 from panel.server.model import Model
-from panel.server.plan import Plan
+from panel.server.plan import Plan, blank_decode
 from panel.server.reduction import Reduction
 
 
@@ -26,6 +26,13 @@ class Forward(Protocol):
 
         And where they go among those of all ranks, int64 [rows]; None: they are the first rows.
         `poisoned` makes the hidden state NaN, for drills.
+        """
+        ...
+
+    def prepare(self, rows: int, width: int) -> None:
+        """Do what can be done beforehand for decode steps of `rows` sequences of `width` tokens.
+
+        Called for the largest first.
         """
         ...
 
@@ -50,6 +57,9 @@ class TorchForward:
         batch = build_batch(plan, self.page_size, self.cache.device, self.owner)
         logits = self.model(batch, self.cache, self.reduction, poisoned=poisoned)
         return logits, batch.logit_targets
+
+    def prepare(self, rows: int, width: int) -> None:
+        self(blank_decode(rows, width), poisoned=False)
 
     def watched(self, reduction: Reduction) -> Forward:
         return replace(self, reduction=reduction)

@@ -91,6 +91,7 @@ def place_of(gang: Gang, rank: int, store: socket.socket | None) -> Place:
         shared=gang.shared,
         events=gang.events,
         location=gang.location,
+        draft=gang.draft,
         store=store,
     )
 

@@ -48,21 +48,26 @@ class GroupedAttention:
         self.key_norm(key, out=key)
         rotate_(heads[:, : self.heads + self.kv_heads], rotation)
         cache.index_copy_(0, batch.slots, heads[:, self.heads :].flatten(1))
-        context = [self._attend(query, span, cache) for span in batch.spans]
+        context = [attend(query, span, cache, self.kv_heads) for span in batch.spans]
         mixed = context[0] if len(context) == 1 else torch.cat(context)
         project(mixed, self.out, self.out_bias, part)
 
-    def _attend(self, query: torch.Tensor, span: Span, cache: torch.Tensor) -> torch.Tensor:
-        """Return the result of a span, [rows, heads * width]."""
-        count, width, groups = span.count, span.width, self.kv_heads
-        rows = query[span.begin : span.begin + count * width]
-        # [sequences, kv heads, tokens * heads of a group, head width]
-        queries = rows.reshape(count, width, groups, self.heads // groups, -1).transpose(1, 2)
-        shape = queries.shape
-        entries = torch.index_select(cache, 0, span.keys).view(count, -1, 2, groups, shape[-1])
-        keys, values = entries.permute(2, 0, 3, 1, 4)
-        scores = torch.matmul(queries.flatten(2, 3), keys.transpose(2, 3))
-        if span.mask is not None:
-            scores.view(*shape[:-1], -1).add_(span.mask.unsqueeze(1))
-        mixed = torch.matmul(torch.softmax(scores, dim=-1), values)
-        return mixed.view(shape).transpose(1, 2).reshape(count * width, -1)
+
+def attend(query: torch.Tensor, span: Span, cache: torch.Tensor, groups: int) -> torch.Tensor:
+    """Return the result of a span, [rows, heads * width].
+
+    Shapes: query [rows of the batch, heads, width], cache [slots, 2 * groups * width], where a
+    group is a cached head.
+    """
+    count, width = span.count, span.width
+    rows = query[span.begin : span.begin + count * width]
+    # [sequences, kv heads, tokens * heads of a group, head width]
+    queries = rows.reshape(count, width, groups, query.shape[1] // groups, -1).transpose(1, 2)
+    shape = queries.shape
+    entries = torch.index_select(cache, 0, span.keys).view(count, -1, 2, groups, shape[-1])
+    keys, values = entries.permute(2, 0, 3, 1, 4)
+    scores = torch.matmul(queries.flatten(2, 3), keys.transpose(2, 3))
+    if span.mask is not None:
+        scores.view(*shape[:-1], -1).add_(span.mask.unsqueeze(1))
+    mixed = torch.matmul(torch.softmax(scores, dim=-1), values)
+    return mixed.view(shape).transpose(1, 2).reshape(count * width, -1)

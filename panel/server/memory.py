@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from panel.server.draft.demand import DraftDemand
+from panel.server.draft.shape import DraftShape
 from panel.server.location import slot_count
 from panel.server.options import Options
 from panel.server.parallel import Shard, length
@@ -39,6 +41,8 @@ class Demand:
     options: Options
     element_size: int
     on_gpu: bool
+    draft: DraftShape | None = None
+    """The draft head, where there is one."""
 
     def table(self, room: int | None = None) -> dict[Category, int]:
         """Return the bytes of each category but for `other`.
@@ -49,16 +53,32 @@ class Demand:
             Category.WEIGHTS: self.weights,
             Category.SHARED_EXPERTS: self.shared_experts,
             Category.WORKSPACE: self.workspace,
-            Category.DRAFT: 0,
+            Category.DRAFT: 0 if self.head is None else self.head.fixed,
             Category.KV_CACHE: (self.pages(room) + 1) * self.page,
             Category.GRAPHS: 0,
         }
 
     @property
     def page(self) -> int:
-        """One page of KV cache, all layers."""
+        """One page of KV cache, all layers, and of the draft head's."""
         width = self.shard.cache_width(self.config.attention)
-        return self.options.page_size * self.config.layers * width * self.element_size
+        model = self.options.page_size * self.config.layers * width * self.element_size
+        return model if self.head is None else model + self.head.page
+
+    @property
+    def head(self) -> DraftDemand | None:
+        """What the draft head takes; None without one."""
+        if self.draft is None:
+            return None
+        context = max_context(self.options, self.config)
+        return DraftDemand(
+            self.draft,
+            self.shard,
+            self.options,
+            self.element_size,
+            self.config.vocab_size,
+            context,
+        )
 
     def pages(self, room: int | None) -> int:
         """Return the pages of KV cache: what the flags say or can use, as far as `room` holds."""

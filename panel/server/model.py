@@ -35,26 +35,41 @@ class Model:
     norm: RMSNorm
     head: torch.Tensor
     """[hidden, this rank's part of the vocabulary]"""
+    taps: tuple[int, ...] = ()
+    """Layers whose output a draft head wants to see."""
 
     def __call__(
-        self, batch: Batch, cache: torch.Tensor, reduction: Reduction, *, poisoned: bool = False
+        self,
+        batch: Batch,
+        cache: torch.Tensor,
+        reduction: Reduction,
+        *,
+        poisoned: bool = False,
+        aux: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return logits [wanted rows, this rank's part of the vocabulary].
 
         `cache` has shape [layers, slots, entry] and is written to. `poisoned` makes the
         hidden state NaN, for drills.
+        `aux` [rows, tapped layers * hidden] takes what the tapped layers put out.
         """
         hidden = embedding(batch.tokens, self.embedding)
         if poisoned:
             hidden.fill_(float("nan"))
         rotation = self.rotation[batch.positions].unsqueeze(1)
         rows = hidden.shape[0]
-        for layer, layer_cache in zip(self.layers, cache.unbind(0), strict=True):
+        taps = () if aux is None else aux.chunk(len(self.taps), dim=1)
+        for number, (layer, layer_cache) in enumerate(
+            zip(self.layers, cache.unbind(0), strict=True)
+        ):
             part = reduction.part(rows)
             layer.attention(hidden, rotation, batch, layer_cache, part)
             reduction.add_sum_(hidden)
             layer.feed_forward(hidden, reduction.part(rows), batch)
             reduction.add_sum_(hidden)
+            for tap, place in zip(self.taps, taps, strict=False):
+                if tap == number:
+                    place.copy_(hidden)
         if batch.logit_rows is not None:
             hidden = hidden[batch.logit_rows]
         return torch.mm(self.norm(hidden), self.head)

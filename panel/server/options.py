@@ -57,8 +57,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("eplb-interval", "int", 0, "Model steps between two rebalances of the experts; 0: on demand alone", "parallel", minimum=0, toggle="ep"),
     Option("eplb-domains", "int", 1, "Groups of ranks, such as sockets, that groups of experts are kept in", "parallel", minimum=1, maximum=64, toggle="ep"),
     Option("allreduce-backend", "choice", "auto", "Path of the collectives; auto measures at start", "parallel", ("auto", "shm", "gloo", "nccl")),
-    Option("speculative-algorithm", "choice", "off", "Draft tokens and verify them in one step", "speculation", ("off", "ngram"), toggle="spec", common=True),
-    Option("speculative-num-draft-tokens", "int", 4, "Most tokens drafted for one verify step", "speculation", minimum=1, maximum=16, toggle="spec"),
+    Option("speculative-algorithm", "choice", "off", "Draft tokens and verify them in one step", "speculation", ("off", "ngram", "eagle3"), toggle="spec", common=True),
+    Option("speculative-num-steps", "int", None, "Most tokens drafted for one verify step; default: 3 with eagle3, 4 with ngram", "speculation", minimum=1, maximum=16, toggle="spec"),
+    Option("speculative-draft-model-path", "str", None, "Folder of an EAGLE-3 draft head; default: the folder draft inside the model's", "speculation", toggle="spec"),
+    Option("speculative-adaptive", "switch", True, "Draft as much as pays; false: always as much as may be", "speculation", toggle="spec"),
+    Option("speculative-simulate-acceptance", "float", None, "Speed tests: accept each drafted token with this probability, whatever the model says", "speculation", minimum=0, maximum=1, toggle="spec"),
     Option("speculative-ngram-max", "int", 4, "Longest suffix looked up in the sequence's own text", "speculation", minimum=1, maximum=16, toggle="spec"),
     Option("speculative-ngram-min", "int", 2, "Shortest such suffix", "speculation", minimum=1, maximum=16, toggle="spec"),
     Option("cuda-graph-bs", "ints", None, "Batch sizes captured for decode; default: 1 2 4 8 ... up to the maximum", "graphs", minimum=1, toggle="graphs", common=True),
@@ -110,7 +113,10 @@ class Options:
     eplb_domains: int
     allreduce_backend: str
     speculative_algorithm: str
-    speculative_num_draft_tokens: int
+    speculative_num_steps: int | None
+    speculative_draft_model_path: str | None
+    speculative_adaptive: bool
+    speculative_simulate_acceptance: float | None
     speculative_ngram_max: int
     speculative_ngram_min: int
     cuda_graph_bs: tuple[int, ...] | None

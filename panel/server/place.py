@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from panel.server.draft.shape import DraftShape
 from panel.server.location import Table
 from panel.server.memory import Demand
 from panel.server.options import Options
@@ -31,6 +32,8 @@ class Place:
     events: Events
     location: Table
     """The experts' places at the start."""
+    draft: DraftShape | None
+    """The draft head, where there is one."""
     store: socket.socket | None
     """Listening socket of the store through which torch.distributed meets; None without it."""
 
@@ -38,4 +41,6 @@ class Place:
     def demand(self) -> Demand:
         """What this rank's memory goes to."""
         on_gpu = self.device.type == "cuda"
-        return Demand(self.config, self.shard, self.options, self.dtype.itemsize, on_gpu)
+        return Demand(
+            self.config, self.shard, self.options, self.dtype.itemsize, on_gpu, self.draft
+        )

@@ -38,6 +38,10 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
     """Prefill: whether the last token's logits are wanted. Decode: always all tokens'."""
     owner: int = 0
     """Under data-parallel attention the rank that computes the segment and caches it."""
+    seat: int = 0
+    """With a draft head: where it keeps what it saw of the sequence last."""
+    fresh: list[int] = []
+    """Decode with a draft head: the tokens before `start` that are not in the head's cache."""
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +54,9 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
     """Decoding sequences after padding to a bucket; under data-parallel attention of each rank."""
     width: int = 1
     """Tokens of each decoding sequence after padding."""
+    extends: bool = False
+    """Decode with a draft head: bring the head's cache up to date. Tokens that follow the first of
+    a segment are then drafted in this very step, whatever stands in their place."""
     draining: bool = False
     decodes: int = 0
     """Mixed: how many of the segments decode."""
@@ -95,3 +102,14 @@ def encode_plan(plan: Plan) -> bytes:
 def decode_plan(data: bytes) -> Plan:
     """Return the plan of `encode_plan`."""
     return _decoder.decode(data)
+
+
+def blank_decode(rows: int, width: int) -> Plan:
+    """Return a decode plan that touches nobody's cache."""
+    return Plan(Work.DECODE, [Segment([0], 0, bytes(4))], rows=rows, width=width)
+
+
+def blank_prefill(tokens: int, page_size: int) -> Plan:
+    """Return a prefill plan of `tokens` tokens that touches nobody's cache."""
+    pages = bytes(4 * -(-tokens // page_size))
+    return Plan(Work.PREFILL, [Segment([0] * tokens, 0, pages)])

@@ -11,7 +11,7 @@ from panel.server.flight import DeviceSampler, Flight
 from panel.server.forward import Forward
 from panel.server.life import Life
 from panel.server.messages import Rebalanced
-from panel.server.plan import Plan, Segment, Work
+from panel.server.plan import Plan, Work
 from panel.server.rebalance import Rebalancer
 from panel.server.sequence import Sequence
 
@@ -91,14 +91,3 @@ class Runner:
         if self.rebalancer is not None:
             self.rebalanced = self.rebalancer()
             self.rebalances += 1
-
-
-def blank_decode(rows: int, width: int) -> Plan:
-    """Return a decode plan that touches nobody's cache."""
-    return Plan(Work.DECODE, [Segment([0], 0, bytes(4))], rows=rows, width=width)
-
-
-def blank_prefill(tokens: int, page_size: int) -> Plan:
-    """Return a prefill plan of `tokens` tokens that touches nobody's cache."""
-    pages = bytes(4 * -(-tokens // page_size))
-    return Plan(Work.PREFILL, [Segment([0] * tokens, 0, pages)])

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panel.server.messages import Generate, TokenLogprob
+from panel.server.draw import draw
+from panel.server.messages import Generate
 from panel.server.schedule import Choice
+from panel.server.score import score
 from panel.server.sequence import Sequence
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -25,18 +27,32 @@ def sample(logits: Floats, sequences: Sequences[Sequence], begins: Sequences[int
     text is the same with drafts and without, and they cost nothing of its distribution. A draft
     is followed as far as it says what is sampled anyway.
     """
+    owned = [
+        range(begin, begin + len(sequence.draft) + 1)
+        for sequence, begin in zip(sequences, begins, strict=True)
+    ]
+    best, sound = _best(logits, [row for rows in owned for row in rows])
     choices = []
-    for sequence, begin in zip(sequences, begins, strict=True):
-        rows = logits[begin : begin + len(sequence.draft) + 1]
-        best = rows.argmax(axis=1)
-        # A NaN counts as the maximum.
-        if not np.isfinite(rows[np.arange(len(rows)), best]).all():
+    for sequence, rows in zip(sequences, owned, strict=True):
+        if not all(sound[row] for row in rows):
             choices.append(Choice([], error="the model's logits are NaN or infinite"))
         elif _plain_greedy(sequence.request):
-            choices.append(Choice(_follow(sequence.draft, best.tolist())))
+            choices.append(Choice(_follow(sequence.draft, [best[row] for row in rows])))
         else:
-            choices.append(_choose(rows, sequence))
+            choices.append(_choose(logits[rows.start : rows.stop], sequence))
     return choices
+
+
+def _best(logits: Floats, rows: list[int]) -> tuple[dict[int, int], dict[int, bool]]:
+    """Return the most probable token of each row, and whether the row's logits are sound."""
+    begin, end = min(rows, default=0), max(rows, default=-1) + 1
+    best = logits[begin:end].argmax(axis=1)
+    # A NaN counts as the maximum.
+    sound = np.isfinite(logits[np.arange(begin, end), best])
+    return (
+        dict(enumerate(best.tolist(), begin)),
+        dict(enumerate(sound.tolist(), begin)),
+    )
 
 
 def _plain_greedy(request: Generate) -> bool:
@@ -72,8 +88,7 @@ def _choose(rows: Floats, sequence: Sequence) -> Choice:
             text.append(token)
     if request.logprobs is None:
         return Choice(tokens)
-    pairs = zip(rows, tokens, strict=False)
-    return Choice(tokens, [_report(row, token, request.logprobs) for row, token in pairs])
+    return Choice(tokens, score(rows[: len(tokens)], tokens, request.logprobs))
 
 
 def _penalise(row: Floats, request: Generate, text: list[int]) -> Floats:
@@ -97,46 +112,4 @@ def _penalise(row: Floats, request: Generate, text: list[int]) -> Floats:
 def _pick(row: Floats, request: Generate, numbers: random.Random) -> int:
     if request.temperature == 0:
         return int(row.argmax())
-    sums = _weights(row, request).cumsum(dtype=np.float64)
-    # The last sum itself is out of reach, and tokens without a chance lie between equal sums.
-    return int(sums.searchsorted(numbers.random() * sums[-1], side="right"))
-
-
-def probabilities(row: Floats, request: Generate) -> npt.NDArray[np.float64]:
-    """Return the distribution that a request samples from, shape [vocabulary].
-
-    Temperature comes first, then top-k, top-p and min-p, each on what the one before has left.
-    Tokens as probable as the last one kept are kept too.
-    """
-    chances = _weights(row, request).astype(np.float64)
-    chances /= chances.sum()
-    return chances
-
-
-def _weights(row: Floats, request: Generate) -> Floats:
-    """Return numbers in proportion to the probabilities, at most 1."""
-    weights: Floats = row - row.max()
-    weights /= max(request.temperature, 1e-5)
-    np.exp(weights, out=weights)
-    if 0 < request.top_k < len(weights):
-        least = np.partition(weights, -request.top_k)[-request.top_k]
-        weights[weights < least] = 0
-    if request.top_p < 1:
-        ordered = np.sort(weights)[::-1]
-        sums = ordered.cumsum(dtype=np.float64)
-        last = sums.searchsorted(request.top_p * sums[-1])
-        weights[weights < ordered[min(last, len(ordered) - 1)]] = 0
-    if request.min_p > 0:
-        weights[weights < request.min_p] = 0
-    return weights
-
-
-def _report(row: Floats, token: int, count: int) -> TokenLogprob:
-    wide = row.astype(np.float64)
-    logprobs = wide - wide.max()
-    logprobs -= np.log(np.exp(logprobs).sum())
-    count = min(count, len(row))
-    top = np.argpartition(logprobs, -count)[-count:] if count else np.empty(0, np.int64)
-    top = top[np.argsort(-logprobs[top])]
-    pairs = list(zip(top.tolist(), logprobs[top].tolist(), strict=True))
-    return TokenLogprob(token, float(logprobs[token]), pairs)
+    return draw(row, request, numbers.random())

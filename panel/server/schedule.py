@@ -23,6 +23,9 @@ class Limits:
     """Most guessed tokens of a sequence; 0 without speculation."""
 
 
+NOT_FINITE = "the model's logits are NaN or infinite"
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What was sampled for one sequence in one step."""

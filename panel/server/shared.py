@@ -57,6 +57,14 @@ class Shared:
         """Return where experts pass through on their way to other ranks, [ranks, elements]."""
         return self.arena.tensor("moving", dtype).view(ranks, -1)
 
+    def guesses(self, ranks: int) -> torch.Tensor:
+        """Return where ranks compare their best guesses, float64 [2, ranks, 2, rows]."""
+        return self.arena.tensor("guesses", torch.float64).view(2, ranks, 2, -1)
+
+    def drafts(self, most: int) -> torch.Tensor:
+        """Return where the drafts of a step are told, int64 [sequences, `most`]."""
+        return self.arena.tensor("drafts", torch.int64).view(-1, most)
+
     def logits(self, vocab_size: int) -> torch.Tensor:
         """Return where all ranks put their logits, [rows, vocabulary]."""
         return self.arena.tensor("logits", torch.float32).view(-1, vocab_size)
@@ -70,7 +78,8 @@ def make_shared(demand: Demand) -> Shared:
     rows, width = demand.exchange
     layers = len(config.expert_layers)
     # msgpack takes at most five bytes for a token; a segment has a few fields more.
-    segment = 64 + 5 * (1 + draft_tokens(options)) + 4 * pages
+    segment = 64 + 5 * (1 + 2 * draft_tokens(options)) + 4 * pages
+    head = demand.head
     arena = Arena(
         {
             "roster": Roster.size(ranks),
@@ -87,6 +96,8 @@ def make_shared(demand: Demand) -> Shared:
             "load": 8 * ranks * layers * config.experts.routed,
             "location": 8 * layers * slot_count(config, options),
             "moving": ranks * demand.moving,
+            "guesses": 0 if head is None else ranks * head.guesses,
+            "drafts": 0 if head is None else head.tokens,
             "logits": 4 * logit_rows(options) * config.vocab_size,
         }
     )

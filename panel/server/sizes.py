@@ -5,12 +5,14 @@ from __future__ import annotations
 from panel.server.options import Options
 from panel.server.shape import ModelConfig
 
+_USUAL_STEPS = {"off": 0, "ngram": 4, "eagle3": 3}
+
 
 def draft_tokens(options: Options) -> int:
     """Return the most tokens guessed for one sequence in a step."""
-    if options.speculative_algorithm == "off":
-        return 0
-    return options.speculative_num_draft_tokens
+    if options.speculative_num_steps is not None and options.speculative_algorithm != "off":
+        return options.speculative_num_steps
+    return _USUAL_STEPS[options.speculative_algorithm]
 
 
 def logit_rows(options: Options) -> int:

@@ -62,18 +62,33 @@ class Pace:
     _SHARE = 0.1
     """The share before anything is known."""
     _WINDOW = 32
+    _KNOWN = 4
+    """Plain steps after which their time is known."""
+    _EVERY = 64
+    """Steps after which one without drafts is due, so that it stays known."""
 
     def __init__(self) -> None:
+        self._since: dict[int, int] = {}
         self._plain: dict[int, deque[float]] = {}
         self._shares: dict[int, deque[float]] = {}
 
     def learn(self, rows: int, width: int, seconds: float) -> None:
         """Take in one step of `rows` sequences after padding."""
         if width == 1:
+            self._since[rows] = 0
             self._plain.setdefault(rows, deque(maxlen=self._WINDOW)).append(seconds)
         elif rows in self._plain:
             share = (seconds / median(self._plain[rows]) - 1) / (width - 1)
             self._shares.setdefault(rows, deque(maxlen=self._WINDOW)).append(share)
+
+    def knows(self, rows: int) -> bool:
+        """True once enough steps of so many sequences without drafts have been seen."""
+        return len(self._plain.get(rows, ())) >= self._KNOWN
+
+    def is_curious(self, rows: int) -> bool:
+        """True where a step without drafts is due, which tells what drafts cost; counts steps."""
+        self._since[rows] = self._since.get(rows, 0) + 1
+        return not self.knows(rows) or self._since[rows] > self._EVERY
 
     def cost(self, rows: int, width: int) -> float:
         """Return how long a step takes, where one of width 1 takes 1."""

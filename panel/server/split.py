@@ -45,6 +45,9 @@ def check_split(config: ModelConfig, options: Options) -> None:
                 f"tp-size {tp_size} and the model's {kv_heads} key-value heads: "
                 "one has to divide the other"
             )
+    # The other format needs torch to be read.
+    if Path(options.init_expert_location).suffix == ".json":
+        initial_location(config, options)
 
 
 def _check_experts(config: ModelConfig, options: Options) -> None:
@@ -82,9 +85,6 @@ def _check_experts(config: ModelConfig, options: Options) -> None:
             f"eplb-domains {domains} has to divide ep-size {options.ep_size} and the "
             f"{groups} groups of experts of model class {config.model_class}"
         )
-    # The other format needs torch to be read.
-    if Path(options.init_expert_location).suffix == ".json":
-        initial_location(config, options)
 
 
 def _fitting(size: int) -> str:

@@ -11,7 +11,8 @@ import torch
 
 from panel.server import assembly, collectives, kv_cache
 from panel.server.collectives import Measured
-from panel.server.forward import TorchForward
+from panel.server.flight import DeviceSampler
+from panel.server.forward import Forward, TorchForward
 from panel.server.graphs import bucket_table
 from panel.server.life import Life
 from panel.server.loader import count_bytes, shared_expert_bytes
@@ -20,8 +21,8 @@ from panel.server.memory_report import as_event, describe
 from panel.server.messages import RankMemory
 from panel.server.phases import Phase
 from panel.server.place import Place
-from panel.server.plan import Plan
-from panel.server.runner import Runner, blank_decode, blank_prefill
+from panel.server.plan import Plan, blank_prefill
+from panel.server.runner import Runner
 from panel.server.sizes import draft_tokens, max_context
 
 log = logging.getLogger(__name__)
@@ -62,8 +63,17 @@ def start(place: Place, life: Life) -> Ready:
     pages, cache = kv_cache.allocate(place)
     logits = shared.logits(place.config.vocab_size)
     owner = shard.rank if shard.dp_attention else None
+    plain = TorchForward(model, cache, reduction, options.page_size, owner)
+    forward: Forward = plain
+    device_sampler: DeviceSampler | None = None
+    if place.device.type == "cuda":
+        # Imported where there is a GPU only: triton has no wheels for some CPU machines.
+        from panel.server.cuda.assembly import with_kernels
+
+        forward, device_sampler = with_kernels(place, plain) or (plain, None)
     runner = Runner(
-        forward=TorchForward(model, cache, reduction, options.page_size, owner),
+        forward=forward,
+        device_sampler=device_sampler,
         logits=logits,
         columns=shard.part(place.config.vocab_size),
         rebalancer=rebalancer,
@@ -119,9 +129,18 @@ def _prepare_buckets(runner: Runner, buckets: tuple[int, ...], draft: int, life:
         life.progress(done, len(buckets), size)
         begun = time.perf_counter()
         for width in sorted({1, 1 + draft}):
-            runner(blank_decode(size, width))
-        log.info("batch size %d: dry run %.1f ms", size, (time.perf_counter() - begun) * 1e3)
+            try:
+                runner.forward.prepare(size, width)
+            except (RuntimeError, ValueError) as error:
+                raise RuntimeError(f"batch size {size}: {_innermost(error)}") from error
+        log.info("batch size %d: prepared in %.1f ms", size, (time.perf_counter() - begun) * 1e3)
     life.progress(len(buckets), len(buckets))
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Return the first link of a chain of exceptions."""
+    cause = error.__cause__ or error.__context__
+    return error if cause is None else _innermost(cause)
 
 
 def _run_alone(runner: Runner, plan: Plan) -> None:

@@ -42,15 +42,19 @@ class SafetensorsSource:
         folder: Path,
         fp8_block: tuple[int, int] | None = None,
         device: torch.device = _HOST,
+        names: Names | None = None,
     ) -> None:
-        """`fp8_block`: rows and columns that share a scale where weights are FP8."""
+        """`fp8_block`: rows and columns that share a scale where weights are FP8.
+
+        `names`: how the checkpoint calls the tensors; by default as they themselves show.
+        """
         self.bytes_read = 0
         self._folder = folder
         self._device = device
         self._lock = threading.Lock()
         self._fp8_block = fp8_block
         self._file_of = tensor_files(folder)
-        self._names = Names.found_in(self._file_of)
+        self._names = names or Names.found_in(self._file_of)
         self._open: dict[Path, safe_open] = {}
 
     def get(self, name: str, shape: tuple[int, ...], part: Part = ()) -> torch.Tensor:

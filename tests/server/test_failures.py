@@ -193,6 +193,7 @@ def test_a_taken_port_is_refused(folder: Path, nursery: Nursery, tmp_path: Path)
         ({"tp_size": 4, "fault": "rank=9,phase=capture,kind=assert"}, "ranks are 0 to 3"),
         ({"tp_size": 2, "fault": "rank=0,phase=captur,kind=assert"}, "did you mean capture"),
         ({"tp_size": 2, "fault": "rank=0,phase=capture,kind=bang"}, "partial-traceback"),
+        ({"tp_size": 2, "fault": "rank=0,phase=serving,kind=illegal-access"}, "take segv"),
         ({"tp_size": 2, "device": "cuda"}, "needs as many GPUs"),
         ({"tp_size": 2, "allreduce_backend": "nccl"}, "does not work on cpu"),
         ({"tp_size": 2, "speculative_ngram_min": 9}, "is above"),

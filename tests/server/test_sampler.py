@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from panel.server.draw import draw
 from panel.server.messages import Generate
-from panel.server.sampler import probabilities, sample
+from panel.server.sampler import sample
 from panel.server.sequence import Sequence
+from tests.server import plain_sampler
+from tests.server.plain_sampler import probabilities
 
 LOGITS = np.array([2.0, 1.0, 0.5, 0.0, -1.0, -3.0], np.float32)
 
@@ -45,6 +48,58 @@ def test_the_distribution_keeps_the_most_probable(
         assert int((row > row[kept].min() + 1e-4).sum()) < top_k
     if (~kept).any():
         assert row[kept].min() > row[~kept].max() - 1e-4
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([1, 5, 63, 64, 65, 300, 2000]),
+    st.floats(0.01, 30),
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "temperature": st.sampled_from([0.0, 0.2, 0.7, 1.0, 1.7]),
+                "top_p": st.sampled_from([1.0, 1.0, 0.05, 0.5, 0.9, 0.999, 1 - 2**-53]),
+                "top_k": st.sampled_from([0, 0, 1, 7, 40, 5000]),
+                "min_p": st.sampled_from([0.0, 0.0, 0.02, 0.7]),
+                "presence_penalty": st.sampled_from([0.0, 0.0, 1.5]),
+                "repetition_penalty": st.sampled_from([1.0, 1.0, 1.3]),
+            }
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+)
+def test_it_agrees_with_the_plain_sampler(
+    seed: int, vocabulary: int, spread: float, requests: list[dict[str, float]]
+) -> None:
+    numbers = np.random.default_rng(seed)
+    drafts = [numbers.integers(0, vocabulary, numbers.integers(0, 4)).tolist() for _ in requests]
+    begins = np.cumsum([numbers.integers(0, 3) + len(draft) + 1 for draft in drafts])
+    logits = (numbers.standard_normal((begins[-1] + 4, vocabulary)) * spread).astype(np.float32)
+    logits = logits.round(numbers.integers(0, 6))  # Some are equal.
+    ends = []
+    for plain in (False, True):
+        made = [
+            sequence(number, draft, **fields)
+            for number, (draft, fields) in enumerate(zip(drafts, requests, strict=True))
+        ]
+        for one in made:
+            one.request.tokens[:] = one.tokens[:] = [0, vocabulary - 1]
+        chosen = (plain_sampler.sample if plain else sample)(logits, made, begins.tolist())
+        ends.append(([choice.tokens for choice in chosen], [s.random.random() for s in made]))
+    assert ends[0] == ends[1]
+
+
+@given(st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=40), st.integers(0, 9))
+def test_a_draw_never_leaves_what_is_kept(numbers: list[float], kind: int) -> None:
+    """Also at the last number before 1, with most weights zero and with all alike."""
+    row = [np.zeros(130), np.r_[np.zeros(3), np.full(130, -1e4)], np.full(129, -1e4)][kind % 3]
+    row[kind] = 0
+    fields = [{}, {"top_p": 0.3}, {"min_p": 0.5}, {"top_k": 2}][kind % 4]
+    request = Generate("x", [1], 1, **fields)
+    kept = probabilities(row, request) > 0
+    for number in [*numbers, 1 - 2**-53]:
+        assert kept[draw(row, request, number)]
 
 
 def test_top_p_keeps_the_smallest_set_that_reaches_it() -> None:

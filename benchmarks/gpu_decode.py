@@ -1,0 +1,149 @@
+"""Milliseconds a decode step on GPUs, by batch size, through the engine's API.
+
+    python benchmarks/gpu_decode.py CHECKPOINT [--tp N] [--ep N] [--batch 1 8 32 128] [--prefill]
+                                    [--json FILE] [--log FILE] [FLAG ...]
+
+CHECKPOINT is a folder, such as one of tools/random_checkpoint.py. Each request has 128 random
+tokens and asks for 257 at temperature 1, without an end: a step takes (time of 257 tokens - time of
+1) / 256, median of three. `--prefill` adds 8 prompts of 2048 tokens. Other flags go to the
+engine. Beside it stand what vLLM 0.24 and SGLang 0.5.15 took on an H200 for DeepSeek-V2-Lite's
+shape, and what reading the weights alone takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import httpx
+
+PROMPT, ANSWER, REPEATS = 128, 257, 3
+PEERS = {
+    (1, 1): {"vLLM": (3.52, 6.84, 9.84, 11.26), "SGLang": (3.62, 7.14, 10.40, 14.79)},
+    (2, 1): {"vLLM": (3.39, 5.26, 6.90, 8.09), "SGLang": (3.35, 5.05, 6.89, 9.89)},
+    (2, 2): {"vLLM": (3.83, 5.55, 7.23, 8.19), "SGLang": (3.67, 5.40, 7.34, 10.25)},
+}
+FLOOR = (1.14, 4.3, 7.0, 7.3)
+BATCHES = (1, 8, 32, 128)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A running engine."""
+
+    url: str
+    ready: float
+    """Seconds from its start."""
+
+
+@contextmanager
+def engine(checkpoint: str, flags: list[str], log: Path) -> Iterator[Engine]:
+    """Run the engine alone; its output goes to `log`."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    code = "import sys; from panel.server.standalone import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, f"--port={port}", f"--model-path={checkpoint}", *flags]
+    began = time.monotonic()
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        while True:
+            if process.poll() is not None:
+                sys.exit(f"the engine ended with {process.returncode}:\n{log.read_text()[-3000:]}")
+            try:
+                if httpx.get(f"{url}/ready", timeout=5).status_code == 200:
+                    break
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.05)
+        yield Engine(url, time.monotonic() - began)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def seconds(url: str, batch: int, prompt: int, answer: int, numbers: random.Random) -> float:
+    """Return how long `batch` requests take that begin together."""
+
+    def one(tokens: list[int]) -> None:
+        body = {"prompt": tokens, "max_tokens": answer, "temperature": 1, "ignore_eos": True}
+        reply = client.post(f"{url}/v1/completions", json=body)
+        reply.raise_for_status()
+        assert reply.json()["usage"]["completion_tokens"] == answer
+
+    prompts = [[numbers.randrange(5, 100_000) for _ in range(prompt)] for _ in range(batch)]
+    limits = httpx.Limits(max_connections=None)
+    with httpx.Client(timeout=300, limits=limits) as client, ThreadPoolExecutor(batch) as pool:
+        began = time.perf_counter()
+        list(pool.map(one, prompts))
+        return time.perf_counter() - began
+
+
+def step_ms(url: str, batch: int, numbers: random.Random) -> float:
+    """Return milliseconds a decode step."""
+    seconds(url, batch, PROMPT, 8, numbers)
+    steps = []
+    for _ in range(REPEATS):
+        short = seconds(url, batch, PROMPT, 1, numbers)
+        steps.append((seconds(url, batch, PROMPT, ANSWER, numbers) - short) / (ANSWER - 1))
+    return median(steps) * 1e3
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkpoint")
+    parser.add_argument("--tp", type=int, default=1)
+    parser.add_argument("--ep", type=int, default=1)
+    parser.add_argument("--batch", type=int, nargs="*", default=list(BATCHES))
+    parser.add_argument("--prefill", action="store_true")
+    parser.add_argument("--log", type=Path, default=Path("gpu_decode.log"))
+    parser.add_argument("--json", type=Path)
+    args, flags = parser.parse_known_args()
+    # Multicast objects of a process that dies badly can put a host's GPUs out of service.
+    os.environ |= {
+        "NCCL_NVLS_ENABLE": "0",
+        "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+        "NVSHMEM_DISABLE_NVLS": "1",
+    }
+    flags = [flag for flag in flags if flag != "--"]
+    flags += [f"--tp-size={args.tp}", f"--ep-size={args.ep}", "--device=cuda"]
+    flags += ["--context-length=4096", "--disable-prefix-cache", "--max-running-requests=128"]
+    numbers = random.Random(0)
+    found: dict[str, object] = {"tp": args.tp, "ep": args.ep}
+    with engine(args.checkpoint, flags, args.log) as running:
+        found["ready_s"] = round(running.ready, 1)
+        print(f"TP{args.tp} EP{args.ep}: ready after {running.ready:.1f} s", flush=True)
+        peers = PEERS.get((args.tp, args.ep), {})
+        print("batch  ms a step  tok/s   " + "  ".join(f"{name:>7}" for name in [*peers, "floor"]))
+        for batch in args.batch:
+            ms = step_ms(running.url, batch, numbers)
+            found[f"ms_{batch}"] = round(ms, 3)
+            beside = [*peers.values(), FLOOR] if batch in BATCHES else []
+            known = "  ".join(f"{row[BATCHES.index(batch)]:7.2f}" for row in beside)
+            print(f"{batch:5}  {ms:9.3f}  {batch / ms * 1e3:6.0f}  {known}", flush=True)
+        if args.prefill:
+            best = min(seconds(running.url, 8, 2048, 1, numbers) for _ in range(4))
+            found["prefill_tok_s"] = round(8 * 2048 / best)
+            print(f"prefill 8 x 2048: {best:.3f} s, {8 * 2048 / best:,.0f} tok/s", flush=True)
+    if args.json:
+        args.json.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

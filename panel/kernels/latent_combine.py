@@ -1,0 +1,167 @@
+"""The second launch of `latent_decode`: results of the pieces added up, and values projected.
+
+One program makes a block of columns of one head of one row, or of 16 rows where there are many, so
+that the up-projection is read once for them. Bytes moved: heads * latent * v * 2 in bf16 for the
+weights (2 MB for 16 heads), and latent * 4 for each piece, row and head, from the L2 cache.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from panel.kernels.overlap import await_inputs, launch_options
+
+_FEW_ROWS = 4
+"""Up to these, a program for each row; beyond, weights would be read too often."""
+
+
+def combine(
+    sums: torch.Tensor,
+    logs: torch.Tensor,
+    lengths: torch.Tensor,
+    keys: int,
+    least: int,
+    value_up: torch.Tensor | None,
+    out: torch.Tensor | None,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """Return [rows, heads * v], or [rows, heads * latent] without `value_up`.
+
+    Shapes: sums [rows, heads, pieces, latent] and logs [rows, heads, pieces], float32: a piece's
+    weighted mean and the binary logarithm of its weights' sum; lengths int32 [sequences]; value_up
+    [heads, latent, v]. Pieces were cut in steps of `keys`, from `least` on; those beyond a length
+    are not read.
+    """
+    rows, heads, pieces, latent = sums.shape
+    columns = latent if value_up is None else value_up.shape[2]
+    if out is None:
+        out = torch.empty((rows, heads * columns), dtype=dtype, device=sums.device)
+    height = 1 if rows <= _FEW_ROWS or value_up is None else 16
+    up = sums if value_up is None else value_up
+    block = min(triton.next_power_of_2(columns), 512 if value_up is None else 32)
+    block = max(block, 16)
+    _combine[(triton.cdiv(columns, block), heads, triton.cdiv(rows, height))](
+        sums,
+        logs,
+        lengths,
+        up,
+        out,
+        rows,
+        rows // lengths.shape[0],
+        pieces,
+        least,
+        latent,
+        columns,
+        up.stride(0),
+        up.stride(1),
+        up.stride(2),
+        out.stride(0),
+        ROWS=height,
+        KEYS=keys,
+        PIECES=triton.next_power_of_2(pieces),
+        GROUP=min(16 if height == 1 else 2, triton.next_power_of_2(pieces)),
+        LATENT=max(16, triton.next_power_of_2(latent)),
+        COLUMNS=block,
+        UP=value_up is not None,
+        num_warps=8,
+        **launch_options(sums.device),
+    )
+    return out
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def piece_keys(length, pieces, least, KEYS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """Return the keys of one piece of a sequence of `length`: a multiple of `KEYS`."""
+    return tl.maximum(tl.cdiv(tl.cdiv(length, pieces), KEYS) * KEYS, least)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _combine(  # type: ignore[no-untyped-def]
+    sums,
+    logs,
+    lengths,
+    value_up,
+    out,
+    rows,
+    width,
+    pieces,
+    least,
+    latent,
+    columns,
+    up_head,
+    up_row,
+    up_column,
+    out_row,
+    ROWS: tl.constexpr,  # noqa: N803
+    KEYS: tl.constexpr,  # noqa: N803
+    PIECES: tl.constexpr,  # noqa: N803
+    GROUP: tl.constexpr,  # noqa: N803
+    LATENT: tl.constexpr,  # noqa: N803
+    COLUMNS: tl.constexpr,  # noqa: N803
+    UP: tl.constexpr,  # noqa: N803
+    OVERLAP: tl.constexpr,  # noqa: N803
+):
+    block, head = tl.program_id(0), tl.program_id(1)
+    heads = tl.num_programs(1)
+    row = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
+    column = block * COLUMNS + tl.arange(0, COLUMNS)
+    up = value_up + head.to(tl.int64) * up_head
+    deep = tl.arange(0, LATENT)
+    if UP:
+        # Nobody writes weights, so that they may be read ahead.
+        inside = (deep[:, None] < latent) & (column[None, :] < columns)
+        at = up + deep[:, None] * up_row + column[None, :] * up_column
+        weights = tl.load(at, mask=inside, other=0.0)
+    await_inputs(OVERLAP)
+
+    real = row < rows
+    length = tl.load(lengths + row // width, mask=real, other=0)
+    filled = tl.cdiv(length, piece_keys(length, pieces, least, KEYS))
+    spot = (row.to(tl.int64) * heads + head) * pieces
+    piece = tl.arange(0, PIECES)
+    known = (piece[None, :] < filled[:, None]) & real[:, None]
+    log = tl.load(logs + spot[:, None] + piece[None, :], mask=known, other=float("-inf"))
+    most = tl.max(log, axis=1)
+    base = tl.where(most == float("-inf"), 0.0, most)
+    total = tl.sum(tl.exp2(log - base[:, None]), axis=1)
+    share = tl.where(total == 0.0, 0.0, 1.0 / tl.where(total == 0.0, 1.0, total))
+    if UP:
+        mixed = _added(sums, logs, spot, filled, base, share, latent, deep, GROUP)
+        if ROWS == 1:
+            flat = tl.reshape(mixed, (LATENT, 1))
+            result = tl.sum(flat * weights.to(tl.float32), axis=0)[None, :]
+        else:
+            result = tl.dot(mixed.to(weights.dtype), weights, input_precision="ieee")
+    else:
+        result = _added(sums, logs, spot, filled, base, share, latent, column, GROUP)
+    to = out + row[:, None].to(tl.int64) * out_row + head * columns + column[None, :]
+    inside = real[:, None] & (column[None, :] < columns)
+    tl.store(to, result.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _added(  # type: ignore[no-untyped-def]
+    sums,
+    logs,
+    spot,
+    filled,
+    base,
+    share,
+    latent,
+    column,
+    GROUP: tl.constexpr,  # noqa: N803
+):
+    """Return columns of the latents of some rows, their pieces added up, `GROUP` at a time."""
+    mixed = tl.zeros((spot.shape[0], column.shape[0]), tl.float32)
+    for start in range(0, tl.max(filled, axis=0), GROUP):
+        piece = start + tl.arange(0, GROUP)
+        there = piece[None, :] < filled[:, None]
+        at = spot[:, None] + piece[None, :]
+        log = tl.load(logs + at, mask=there, other=float("-inf"))
+        weight = tl.exp2(log - base[:, None])
+        held = there[:, :, None] & (column[None, None, :] < latent)
+        source = sums + at[:, :, None] * latent + column[None, None, :]
+        mixed += tl.sum(weight[:, :, None] * tl.load(source, mask=held, other=0.0), axis=1)
+    return mixed * share[:, None]

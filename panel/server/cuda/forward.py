@@ -1,0 +1,82 @@
+"""Plans through the kernels: decode steps from captured graphs, all others launch by launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from panel.server.cuda.layout import Layout, Paper, lay_out
+from panel.server.cuda.stack import Stack, Step
+from panel.server.cuda.upload import Uploaded, upload
+from panel.server.forward import Forward
+from panel.server.plan import Plan, Work, blank_decode
+from panel.server.reduction import Reduction
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A decode step of one size."""
+
+    graph: torch.cuda.CUDAGraph
+    input: Uploaded
+    logits: torch.Tensor
+    """[sequences * width, vocabulary part], overwritten by the next step of any size."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelForward:
+    """One rank's shard, computed by kernels."""
+
+    stack: Stack
+    paper: Paper
+    graphs: dict[tuple[int, int], Captured] = field(default_factory=dict)
+    """By sequences and tokens of each."""
+
+    @property
+    def reduction(self) -> Reduction:
+        """The sums over all ranks."""
+        return self.stack.reduction
+
+    def __call__(self, plan: Plan, *, poisoned: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+        width = self._width(plan)
+        layout = lay_out(plan, self.paper, width)
+        captured = self.graphs.get((layout.count, width))
+        if captured is None or plan.work is not Work.DECODE or poisoned:
+            return self._launch(layout, poisoned=poisoned), None
+        captured.input.fill(layout.arrays)
+        captured.graph.replay()
+        if width == 1:
+            return captured.logits[: len(layout.wanted)], None
+        return captured.logits[self._device(layout)], None
+
+    def watched(self, reduction: Reduction) -> Forward:
+        return replace(self, stack=replace(self.stack, reduction=reduction), graphs={})
+
+    def prepare(self, rows: int, width: int) -> None:
+        """Capture a graph; all graphs share the memory of the first."""
+        layout = lay_out(blank_decode(rows, width), self.paper, width)
+        inputs = upload(layout.arrays, self.stack.cache.device)
+        step = Step(rows, width, (), inputs.views, None)
+        # Kernels are compiled, and their first buffers allocated, outside of the capture.
+        self.stack(step)
+        torch.cuda.synchronize()
+        pool = next((each.graph.pool() for each in self.graphs.values()), None)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            logits = self.stack(step)
+        self.graphs[rows, width] = Captured(graph, inputs, logits)
+
+    def _launch(self, layout: Layout, *, poisoned: bool) -> torch.Tensor:
+        inputs = upload(layout.arrays, self.stack.cache.device)
+        wanted = self._device(layout)
+        step = Step(layout.count, layout.width, layout.chunks, inputs.views, wanted)
+        return self.stack(step, poisoned=poisoned)
+
+    def _device(self, layout: Layout) -> torch.Tensor:
+        return upload({"wanted": layout.wanted}, self.stack.cache.device).views["wanted"]
+
+    def _width(self, plan: Plan) -> int:
+        """Return the tokens of each sequence that graphs exist for, else as planned."""
+        fitting = (width for count, width in self.graphs if count == plan.rows)
+        return min((width for width in fitting if width >= plan.width), default=plan.width)

@@ -1,0 +1,127 @@
+"""A step's input for the kernels, laid out on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from panel.server.plan import Plan, Segment
+
+Arrays = Mapping[str, npt.NDArray[np.generic]]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows of a step that prefill one sequence."""
+
+    begin: int
+    size: int
+    start: int
+    """Tokens of the sequence that are in the cache already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Everything that a step reads but the weights and the cache."""
+
+    count: int
+    """Sequences that decode, padding included; their rows come first."""
+    width: int
+    """Tokens of each of them."""
+    chunks: tuple[Chunk, ...]
+    arrays: Arrays
+    """`tokens`, `positions`, `slots` int64 [rows]; `real` bool [rows]; `lengths` int32 [count] and
+    `table` int32 [count, pages]: keys and pages of the decoding sequences; `keys<n>` int64: the
+    cache slots of the nth chunk's sequence."""
+    wanted: npt.NDArray[np.int64]
+    """Rows whose logits are wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """The bounds of every layout."""
+
+    page_size: int
+    context: int
+    """Most tokens of a sequence."""
+    width: int
+    """Most tokens of a decoding sequence in one step."""
+
+    @property
+    def pages(self) -> int:
+        """Columns of the page table: room for padding beyond the longest sequence too."""
+        return -(-(self.context + self.width) // self.page_size)
+
+
+def lay_out(plan: Plan, paper: Paper, width: int) -> Layout:
+    """Return the layout of a plan with segments, with `width` tokens of each decoding sequence.
+
+    Padding behind a sequence's tokens is computed as if it were its next tokens: it writes where
+    those will go, or into page 0, which belongs to nobody, and so does padding without a sequence.
+    """
+    count, page_size = plan.rows, paper.page_size
+    arrays = _decoding(list(plan.decoding), count, width, paper)
+    chunks = []
+    pieces = [arrays]
+    begin = count * width
+    ends = []
+    keys: dict[str, npt.NDArray[np.generic]] = {}
+    for number, segment in enumerate(plan.prefilling):
+        size = len(segment.tokens)
+        chunks.append(Chunk(begin, size, segment.start))
+        slots = _slots(segment, page_size)
+        pieces.append(
+            {
+                "tokens": np.array(segment.tokens, np.int64),
+                "positions": np.arange(segment.start, segment.start + size),
+                "slots": slots[segment.start :],
+                "real": np.ones(size, np.bool_),
+            }
+        )
+        keys[f"keys{number}"] = slots
+        begin += size
+        if segment.logits:
+            ends.append(begin - 1)
+    for name in ("tokens", "positions", "slots", "real"):
+        arrays[name] = np.concatenate([piece[name] for piece in pieces])
+    firsts = np.arange(len(plan.decoding))[:, None] * width
+    decoded = (firsts + np.arange(plan.width)).ravel()
+    wanted = np.concatenate((decoded, np.array(ends, np.int64)))
+    return Layout(count, width, tuple(chunks), arrays | keys, wanted)
+
+
+def _decoding(
+    segments: list[Segment], count: int, width: int, paper: Paper
+) -> dict[str, npt.NDArray[np.generic]]:
+    tokens = np.zeros((count, width), np.int64)
+    starts = np.zeros((count, 1), np.int64)
+    sizes = np.zeros((count, 1), np.int64)
+    table = np.zeros((count, paper.pages), np.int32)
+    for row, segment in enumerate(segments):
+        size = len(segment.tokens)
+        tokens[row, :size] = segment.tokens
+        starts[row] = segment.start
+        sizes[row] = size
+        table[row, : len(segment.pages) // 4] = np.frombuffer(segment.pages, np.int32)
+    real = np.arange(width) < sizes
+    places = starts + np.arange(width)
+    page = np.take_along_axis(table, places // paper.page_size, 1)
+    slots = page.astype(np.int64) * paper.page_size + places % paper.page_size
+    return {
+        "tokens": tokens.ravel(),
+        "positions": np.minimum(places, paper.context - 1).ravel(),
+        "slots": slots.ravel(),
+        "real": real.ravel(),
+        "lengths": (starts.ravel() + width).astype(np.int32),
+        "table": table,
+    }
+
+
+def _slots(segment: Segment, page_size: int) -> npt.NDArray[np.int64]:
+    """Return the cache slots of a sequence's tokens up to the last of this step."""
+    table = np.frombuffer(segment.pages, np.int32).astype(np.int64)
+    every = (table[:, None] * page_size + np.arange(page_size)).ravel()
+    return every[: segment.start + len(segment.tokens)]

@@ -1,0 +1,62 @@
+"""Many small arrays to the device in one copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from panel.server.cuda.layout import Arrays
+
+_ALIGNMENT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """Arrays on the device, as views of one piece of memory."""
+
+    memory: torch.Tensor
+    """uint8"""
+    views: Mapping[str, torch.Tensor]
+
+    @classmethod
+    def like(cls, arrays: Arrays, device: torch.device) -> Uploaded:
+        """Return memory for arrays of these shapes; nothing is copied."""
+        offsets, size = _offsets(arrays)
+        memory = torch.empty(size, dtype=torch.uint8, device=device)
+        views = {
+            name: memory[offsets[name] : offsets[name] + array.nbytes]
+            .view(torch.from_numpy(np.empty(0, array.dtype)).dtype)
+            .view(array.shape)
+            for name, array in arrays.items()
+        }
+        return cls(memory, views)
+
+    def fill(self, arrays: Arrays) -> None:
+        """Copy arrays of the same names and shapes to the device, without waiting for it."""
+        offsets, size = _offsets(arrays)
+        # Pinned memory comes from torch's cache, which keeps it until the copy is done.
+        staging = torch.empty(size, dtype=torch.uint8, pin_memory=self.memory.is_cuda)
+        host = staging.numpy()
+        for name, array in arrays.items():
+            begin = offsets[name]
+            host[begin : begin + array.nbytes] = np.ascontiguousarray(array).view(np.uint8).ravel()
+        self.memory.copy_(staging, non_blocking=True)
+
+
+def upload(arrays: Arrays, device: torch.device) -> Uploaded:
+    """Return the arrays on the device."""
+    uploaded = Uploaded.like(arrays, device)
+    uploaded.fill(arrays)
+    return uploaded
+
+
+def _offsets(arrays: Arrays) -> tuple[dict[str, int], int]:
+    offsets = {}
+    size = 0
+    for name, array in arrays.items():
+        offsets[name] = size
+        size += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+    return offsets, size

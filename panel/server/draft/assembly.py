@@ -1,0 +1,107 @@
+"""Put one rank's draft head together: weights before the caches are sized, its caches after."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+import torch
+
+from panel.server.draft.demand import DraftDemand
+from panel.server.draft.forward import EagleForward
+from panel.server.draft.load import draft_source, load_draft
+from panel.server.draft.model import DraftModel
+from panel.server.draft.pick import PickAlone, PickDistributed, Picker, PickInSharedMemory
+from panel.server.draft.places import Places
+from panel.server.draft.shape import AUX, DraftShape
+from panel.server.forward import TorchForward
+from panel.server.loader import count_bytes
+from panel.server.loading import Loading
+from panel.server.place import Place
+from panel.server.sizes import draft_tokens, max_context, step_rows
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A loaded head, and what it takes until there are caches."""
+
+    shape: DraftShape
+    demand: DraftDemand
+    model: DraftModel
+    aux: torch.Tensor
+    nbytes: int
+    """All that is no cache, in bytes."""
+
+
+def load_head(place: Place, embedding: torch.Tensor) -> Head | None:
+    """Return this rank's part of the head, None without one.
+
+    `embedding` [vocabulary, hidden] is the model's. Logs the bytes of checkpoint that were read.
+    """
+    shape, demand, options = place.draft, place.demand.head, place.options
+    if shape is None or demand is None:
+        return None
+    source = draft_source(shape, options.seed, place.device, options.load_format == "dummy")
+    loading = Loading(place.config, place.shard, source, place.device, place.dtype)
+    model = load_draft(shape, loading, embedding, max_context(options, place.config))
+    aux = torch.empty(
+        step_rows(options), AUX * shape.hidden_size, device=place.device, dtype=place.dtype
+    )
+    log.info(
+        "draft head %s: vocabulary %d of %d, layers %s of the model; checkpoint bytes read %d",
+        shape.folder or "of random weights",
+        shape.vocab_size,
+        place.config.vocab_size,
+        ", ".join(map(str, shape.aux_layers)),
+        source.bytes_read,
+    )
+    mine = model if shape.own_embedding else replace(model, embedding=embedding.new_empty(0))
+    recent = demand.seats * demand.recent * shape.hidden_size * place.dtype.itemsize
+    shared = demand.guesses + demand.tokens // place.shard.tp_size
+    return Head(shape, demand, model, aux, count_bytes(mine) + aux.nbytes + recent + shared)
+
+
+def with_head(place: Place, plain: TorchForward, head: Head, pages: int) -> EagleForward:
+    """Return the steps of the model with its head; `pages` may be handed out of the caches."""
+    shape, demand, options = head.shape, head.demand, place.options
+    places = Places(pages + 1, demand.recent, options.page_size)
+    rows = places.pages + demand.seats * demand.recent
+    features = plain.cache.new_empty(rows, shape.hidden_size)
+    # What stands before the first token of a text, and for padding.
+    features[0] = 0
+    rank, shared = place.shard.rank, place.shared
+    return EagleForward(
+        model=replace(plain.model, taps=shape.aux_layers),
+        cache=plain.cache,
+        reduction=plain.reduction,
+        page_size=options.page_size,
+        owner=plain.owner,
+        draft=head.model,
+        draft_cache=plain.cache.new_empty(places.pages * options.page_size, demand.cache_width),
+        features=features,
+        places=places,
+        picker=_picker(place),
+        aux=head.aux,
+        told=shared.drafts(draft_tokens(options)),
+        tells=rank == 0 or place.shard.dp_attention,
+    )
+
+
+def pool_bytes(forward: EagleForward) -> int:
+    """Return the bytes of the head's pages."""
+    edges = forward.features[: forward.places.pages]
+    return forward.draft_cache.nbytes + edges.nbytes
+
+
+def _picker(place: Place) -> Picker:
+    match place.demand.sum_path:
+        case "none":
+            return PickAlone()
+        case "shm":
+            shared = place.shared
+            guesses = shared.guesses(place.shard.tp_size)
+            return PickInSharedMemory(guesses, shared.barrier, shared.roster)
+        case _:
+            return PickDistributed(place.shard.tp_size)

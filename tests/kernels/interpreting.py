@@ -1,0 +1,28 @@
+"""Triton's interpreter, imported before any kernel; loops over device values work with numpy 2.4.
+
+Triton 3.6 turns an array of one element into a Python number, which numpy refuses since 2.4.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", reason="triton has wheels for Linux on x86-64 only")
+
+from triton.runtime import interpreter
+
+_original = interpreter._patch_lang_tensor
+
+
+def _patched(tensor: Any, scope: Any) -> None:
+    _original(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+
+interpreter._patch_lang_tensor = _patched

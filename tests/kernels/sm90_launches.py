@@ -1,0 +1,67 @@
+"""Compile the kernels of attention and sampling for sm_90 and print what they use, as JSON.
+
+Run without TRITON_INTERPRET: `python -m tests.kernels.sm90_launches`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import torch
+
+from panel.kernels.latent_decode import Paging, latent_decode
+from panel.kernels.latent_prepare import latent_prepare
+from panel.kernels.norm import add_rms_norm, rms_norm
+from panel.kernels.sampling import Draws, sample_tokens
+from panel.kernels.sampling_filter import Filters
+from panel.kernels.skinny import skinny_matmul
+from tests.kernels.compiling import Compiled, sm90
+
+LATENT, ROPE, HEADS, HIDDEN, DOWN = 512, 64, 16, 2048, 16 * 192 + 576
+
+
+def some(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
+def launch(rows: int) -> None:
+    """Launch everything for DeepSeek-V2-Lite; nothing runs."""
+    ints, longs, floats = (
+        some(rows, dtype=dtype) for dtype in (torch.int32, torch.int64, torch.float32)
+    )
+    norm = (some(HIDDEN), some().squeeze())
+    hidden, cache = some(rows, HIDDEN), some(640, LATENT + ROPE)
+    add_rms_norm(hidden, some(rows, HIDDEN), *norm)
+    rms_norm(hidden, *norm)
+    projected = skinny_matmul(hidden, some(DOWN, HIDDEN).t(), norm=norm)
+    query = latent_prepare(
+        projected[:, : -LATENT - ROPE].unflatten(1, (HEADS, -1)),
+        projected[:, -LATENT - ROPE :],
+        some(4096, ROPE, dtype=torch.float32),
+        longs,
+        (some(LATENT), norm[1]),
+        longs,
+        cache,
+        some(HEADS, 128, LATENT),
+    )
+    paging = Paging(some(rows, 64, dtype=torch.int32), ints, 64)
+    value_up = some(HEADS, 128, LATENT).transpose(1, 2)
+    mixed = latent_decode(query, cache, LATENT, paging, value_up)
+    skinny_matmul(mixed, some(HIDDEN, HIDDEN), residual=hidden)
+    logits = some(rows, 102400, dtype=torch.float32)
+    sample_tokens(logits, Draws(floats, floats))
+    sample_tokens(logits, Draws(floats, floats, Filters(ints, floats, floats)))
+
+
+def main() -> None:
+    """Print a list of what was compiled."""
+    found: list[Compiled]
+    with sm90() as found:
+        launch(1)
+        launch(32)
+    print(json.dumps([asdict(each) for each in found]))
+
+
+if __name__ == "__main__":
+    main()

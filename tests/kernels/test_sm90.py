@@ -1,0 +1,33 @@
+"""The kernels compile for the GPUs they are meant for, and keep their numbers in registers."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton", reason="triton has wheels for Linux on x86-64 only")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="triton's assembler is for x86-64")
+def test_compile_for_sm90() -> None:
+    """In a process of its own: the interpreter, once chosen, cannot be left."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.kernels.sm90_launches"],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    compiled = json.loads(done.stdout)
+    names = {each["name"] for each in compiled}
+    assert names >= {"_skinny", "_prepare", "_attend", "_combine", "_survey", "_narrow", "_draw"}
+    for each in compiled:
+        assert each["stack"] == 0, f"{each['name']} spills {each['stack']} bytes a thread"
+        waits = each["ptx"].index("griddepcontrol.wait")
+        assert "st.global" not in each["ptx"][:waits], f"{each['name']} writes before its inputs"

@@ -1,0 +1,90 @@
+"""Whole steps through the kernels, in Triton's interpreter, against transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.kernels import interpreting  # noqa: F401
+
+# isort: split
+from panel.server import load_experts
+from panel.server.config import read_config
+from panel.server.cuda.forward import KernelForward
+from panel.server.cuda.layout import Paper
+from panel.server.cuda.stack import Stack, served
+from panel.server.loader import load_model
+from panel.server.loading import Loading
+from panel.server.model import Model
+from panel.server.parallel import Shard
+from panel.server.placement import Placement
+from panel.server.plan import Plan
+from panel.server.reduction import Alone
+from panel.server.shape import ModelConfig
+from panel.server.weights import SafetensorsSource
+from tests.server.checkpoints import SHAPES, make_checkpoint
+from tests.server.plans import PAGE, expected, steps
+
+PAGES = 64
+TEXTS = [[3, 1, 4, 1, 5, 9, 2], list(range(100, 112))]
+
+
+class Contiguous(Loading):
+    """Loads as for a GPU: every weight's rows as they lie."""
+
+    def place(self, tensor: torch.Tensor) -> torch.Tensor:
+        return super().place(tensor).contiguous()
+
+
+def load(folder: Path) -> tuple[ModelConfig, Model]:
+    config = read_config(folder)
+    shard, device = Shard(0, 1), torch.device("cpu")
+    source = SafetensorsSource(folder)
+    loading = Contiguous(config, shard, source, device, torch.float32)
+    count = config.experts.routed
+    placements = {
+        layer: Placement.of(range(count), shard, count, None) for layer in config.expert_layers
+    }
+    return config, load_model(loading, placements, None, 512, lambda done, total: None)
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep experts apart, as on a GPU, however small they are."""
+    monkeypatch.setattr(load_experts, "TOGETHER_LIMIT", 0)
+
+
+def forward_of(folder: Path) -> KernelForward:
+    config, model = load(folder)
+    assert served(model)
+    width = model.layers[0].attention.width  # type: ignore[attr-defined]
+    # What nobody has written must not reach a result.
+    cache = torch.full((config.layers, PAGES * PAGE, width), float("nan"))
+    cache[:, :PAGE] = 0
+    reduction = Alone(torch.empty(256, config.hidden_size))
+    stack = Stack.of(model, config, cache, reduction, PAGE, rows=256)
+    return KernelForward(stack, Paper(PAGE, 512, 4))
+
+
+def wanted_rows(plan: Plan) -> list[int]:
+    """Return the rows of a plan's logits without those of padding behind drafts."""
+    segments = [segment for segment in plan.segments if segment.logits]
+    sizes = [len(each.tokens) if each in plan.decoding else 1 for each in segments]
+    pairs = zip(plan.logit_begins, sizes, strict=True)
+    return [row for begin, size in pairs for row in range(begin, begin + size)]
+
+
+@pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize("name", ["v3-tied", "v3-low-rank-groups", "v2-lite-yarn"])
+def test_steps_of_every_kind_agree_with_the_reference(name: str, tmp_path: Path) -> None:
+    reference = make_checkpoint(tmp_path, *SHAPES[name])
+    forward = forward_of(reference.folder)
+    answers = []
+    for plan in steps(TEXTS, chunk=4):
+        logits, targets = forward(plan, poisoned=False)
+        assert targets is None
+        answers += [logits[wanted_rows(plan)]] if plan.logit_begins else []
+    for logits, wanted in zip(answers, expected(reference, TEXTS), strict=True):
+        torch.testing.assert_close(logits, wanted, atol=1e-4, rtol=0)
