@@ -40,6 +40,7 @@ def expert_down(
     tile: Tile,
     *,
     parts: int = 1,
+    shared_rows: int = 16,
     last_adds: bool = False,
 ) -> None:
     """Write `residual` (or 0) and all experts' results for each row into `out` [rows, hidden].
@@ -47,7 +48,8 @@ def expert_down(
     Shapes: act [pairs, columns]; down [slots, columns, hidden]; shared [rows, shared columns];
     shared_down [shared columns, hidden]; results [rows * (chosen + parts), hidden], scratch;
     tickets int32 [hidden / tile.columns], 0 between launches. `out` may be `residual`. The shared
-    experts' columns are cut into `parts`. `last_adds`: only for as many rows as one tile has.
+    experts' columns are cut into `parts`, their rows into tiles of `shared_rows`. `last_adds`: only
+    for as many rows as one tile has.
     """
     rows, hidden = out.shape
     chosen = groups.place.shape[1]
@@ -55,9 +57,10 @@ def expert_down(
     shared_columns = shared_down.shape[0]
     parts = min(parts, triton.cdiv(shared_columns, tile.inner))
     chunk = triton.cdiv(triton.cdiv(shared_columns, max(1, parts)), tile.inner) * tile.inner
-    row_blocks = triton.cdiv(rows, tile.rows)
+    shared_rows = max(shared_rows, tile.rows)
+    row_blocks = triton.cdiv(rows, shared_rows)
     last_adds = last_adds and parts > 0
-    if last_adds and row_blocks > 1:
+    if last_adds and rows > tile.rows:
         raise ValueError(f"{rows} rows are more than the {tile.rows} of one tile")
     units = triton.cdiv(hidden, tile.columns)
     tiles = triton.cdiv(most_tiles(rows, chosen, slots, tile.rows), tile.group) * tile.group
@@ -87,6 +90,8 @@ def expert_down(
         PARTS=parts,
         GROUP=tile.group,
         LAST_ADDS=last_adds,
+        BS=shared_rows,
+        AHEAD=row_blocks == 1,
         **tile.launch(columns, shared_columns),
         **launch_options(out.device),
     )
@@ -142,24 +147,28 @@ def _kernel(  # type: ignore[no-untyped-def]
     SWAP: tl.constexpr,  # noqa: N803
     EVEN: tl.constexpr,  # noqa: N803
     LAST_ADDS: tl.constexpr,  # noqa: N803
+    BS: tl.constexpr,  # noqa: N803
+    AHEAD: tl.constexpr,  # noqa: N803
     OVERLAP: tl.constexpr,  # noqa: N803
 ):
     program = tl.program_id(0)
     units = tl.cdiv(hidden, BN)
-    row_blocks = tl.cdiv(rows, BM)
+    row_blocks = tl.cdiv(rows, BS)
     everyones = PARTS * row_blocks * units
     if program < everyones:
-        row = program % row_blocks * BM + tl.arange(0, BM)
+        row = program % row_blocks * BS + tl.arange(0, BS)
         unit = program // row_blocks % units
         part = program // row_blocks // units
         column = unit * BN + tl.arange(0, BN)
         here, exists = row < rows, column < hidden
         begin, end = part * chunk, tl.minimum((part + 1) * chunk, shared_columns)
-        prefetch_columns(shared_down, hidden, begin, end, unit * BN, hidden, BN, BK, OVERLAP)
+        prefetch_columns(
+            shared_down, hidden, begin, end, unit * BN, hidden, BN, BK, OVERLAP and AHEAD
+        )
         await_inputs(OVERLAP)
         result = multiply(
             shared + row.to(tl.int64) * shared_columns, here, shared_down, hidden, begin, end,
-            column, exists, BM, BN, BK, SWAP, EVEN,
+            column, exists, BS, BN, BK, SWAP, EVEN,
         )  # fmt: skip
         at = (pairs + part * rows + row).to(tl.int64) * hidden
         _write(results, at, column, result, here, exists)

@@ -94,6 +94,7 @@ def expert_input(
         CHOOSING=choosing,
         BR=ROUTER_COLUMNS,
         WIDTH=triton.next_power_of_2(hidden),
+        AHEAD=row_blocks == 1,
         SB=slot_block(slots),
         HEIGHT=height,
         **real_kind(real),
@@ -144,6 +145,7 @@ def _kernel(  # type: ignore[no-untyped-def]
     WIDTH: tl.constexpr,  # noqa: N803
     SWAP: tl.constexpr,  # noqa: N803
     EVEN: tl.constexpr,  # noqa: N803
+    AHEAD: tl.constexpr,  # noqa: N803
     OVERLAP: tl.constexpr,  # noqa: N803
     SB: tl.constexpr,  # noqa: N803
     HEIGHT: tl.constexpr,  # noqa: N803
@@ -166,7 +168,7 @@ def _kernel(  # type: ignore[no-untyped-def]
         source = x + row.to(tl.int64) * x_stride
         here, exists = row < rows, column < experts
         start = program // row_blocks * BR
-        prefetch_columns(route, experts, 0, hidden, start, experts, BR, BK, OVERLAP)
+        prefetch_columns(route, experts, 0, hidden, start, experts, BR, BK, OVERLAP and AHEAD)
         await_inputs(OVERLAP)
         result, squares = _logits(
             source, here, gain, route, experts, hidden, column, exists, BM, BR, BK, EVEN, NORM
@@ -205,8 +207,9 @@ def _kernel(  # type: ignore[no-untyped-def]
         source = x + row.to(tl.int64) * x_stride
         here, exists = row < rows, column < columns
         start, line = unit // row_blocks * BN, 2 * columns
-        prefetch_columns(shared_gate_up, line, 0, hidden, start, columns, BN, BK, OVERLAP)
-        prefetch_columns(shared_gate_up, line, 0, hidden, start + columns, line, BN, BK, OVERLAP)
+        ahead: tl.constexpr = OVERLAP and AHEAD
+        prefetch_columns(shared_gate_up, line, 0, hidden, start, columns, BN, BK, ahead)
+        prefetch_columns(shared_gate_up, line, 0, hidden, start + columns, line, BN, BK, ahead)
         await_inputs(OVERLAP)
         gates, ups, squares = multiply_gated(
             source, here, gain, shared_gate_up, line, columns, hidden, column, exists,

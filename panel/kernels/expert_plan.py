@@ -26,6 +26,8 @@ class Plan:
     """Its rows are those of `gate_up`, since they share the tiles of pairs."""
     parts: int = 1
     """Parts of the shared experts' columns in the last product."""
+    shared_rows: int = 16
+    """Rows of a tile of the shared experts in the last product; at least those of `gate_up`."""
     fuse_norm: bool = True
     """Norm in the input's launch, where all rows are in one of its tiles."""
     fuse_choice: bool = True
@@ -82,6 +84,7 @@ def _rule(rows: int) -> Plan:
             gate_up=Tile(height, 64, 64, stages=4, group=2),
             down=Tile(height, 128, 64, stages=4, group=2),
             parts=2,
+            shared_rows=min(64, rows),
             fuse_norm=rows <= 64,
             fuse_choice=False,
             last_adds=False,

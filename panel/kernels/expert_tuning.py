@@ -76,7 +76,7 @@ class Setting:
         how = {
             "input": f"{plan.input} norm {plan.fuse_norm:d} choice {plan.fuse_choice:d}",
             "gate_up": str(plan.gate_up),
-            "down": f"{plan.down} parts {plan.parts} last {plan.last_adds:d}",
+            "down": f"{plan.down} parts {plan.parts} of {plan.shared_rows} last {plan.last_adds:d}",
         }
         self.report(f"{self.rows:6} rows {name:8} {spent:9.1f} us  {how[name]}")
         return spent
@@ -134,7 +134,13 @@ def _tuned(setting: Setting, rule: Plan) -> Plan:
         setting.input(mine[0], layer)
         spent, plan = setting.fastest(setting.gate_up, mine)
         lasts = [
-            replace(plan, down=last.down, parts=last.parts, last_adds=last.last_adds)
+            replace(
+                plan,
+                down=last.down,
+                parts=last.parts,
+                shared_rows=last.shared_rows,
+                last_adds=last.last_adds,
+            )
             for last in downs
             if last.down.rows == height
         ]
@@ -226,6 +232,8 @@ def down_plans(rows: int, rule: Plan) -> list[Plan]:
     plans = [replace(rule, down=tile) for tile in tiles]
     if rows <= 256:
         plans += [replace(rule, parts=parts) for parts in (1, 4)]
+    if 16 < rows <= 256:
+        plans.append(replace(rule, shared_rows=16))
     if rows <= 16:
         plans.append(replace(rule, last_adds=not rule.last_adds))
     return plans

@@ -250,5 +250,6 @@ def down(
         workspace.tickets,
         replace(plan.down, rows=plan.gate_up.rows),
         parts=min(plan.parts, PARTS) if rows <= EXACT_ROWS else 1,
+        shared_rows=plan.shared_rows,
         last_adds=plan.last_adds and rows <= plan.gate_up.rows,
     )

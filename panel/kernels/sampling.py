@@ -1,4 +1,4 @@
-"""From logits to tokens without the host: as `panel.server.sampler` does it.
+"""From logits to tokens without the host: as `panel.server.draw` does it.
 
 Without filters it is one launch: programs survey a block of columns each, and the last of a row
 draws the token. With top-k, top-p or min-p the weights are written out, the least kept weight is

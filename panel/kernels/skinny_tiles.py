@@ -20,7 +20,7 @@ class Tile:
     """Parts of the depth, each with its own program."""
     warps: int
     stages: int
-    """Loads in flight, each of `depth` rows."""
+    """Loads in flight, each of `depth` rows; 1: straight into registers."""
 
 
 Table = dict[str, dict[str, int]]
@@ -75,7 +75,7 @@ def _shapes(rows: int, weight: torch.Tensor) -> tuple[tuple[int, int, int, int],
     """Return columns, depth, warps and stages worth trying, the best guess first."""
     if _deep(weight):
         return {
-            1: ((32, 256, 4, 2), (16, 512, 4, 2), (16, 256, 4, 3), (64, 128, 4, 2)),
+            1: ((32, 256, 4, 2), (16, 512, 4, 2), (16, 256, 4, 1), (32, 256, 8, 1)),
             16: ((32, 128, 4, 4), (32, 256, 4, 3), (64, 128, 4, 3), (64, 64, 4, 4)),
             32: ((32, 128, 4, 4), (64, 128, 4, 3), (64, 64, 4, 4)),
             64: ((64, 64, 4, 4), (64, 128, 4, 3), (128, 64, 4, 3)),

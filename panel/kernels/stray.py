@@ -16,6 +16,6 @@ def write_astray(device: torch.device) -> None:
     torch.cuda.synchronize(device)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _kernel(target, far):  # type: ignore[no-untyped-def]
     tl.store(target + far, 1.0)

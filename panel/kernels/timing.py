@@ -18,7 +18,7 @@ def microseconds(calls: Sequence[Callable[[], object]], replays: int = 5) -> flo
         call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         for call in calls:
             call()
     graph.replay()

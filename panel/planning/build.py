@@ -11,6 +11,7 @@ from panel.domain.plan import Plan, Problem, Resolved, changes
 from panel.domain.redact import redact_values
 from panel.engines.base import Engine
 from panel.planning.forecast import forecast
+from panel.planning.nodes import first_node_flags
 
 _TOGGLES: tuple[Toggle, ...] = ("ep", "spec", "graphs")
 
@@ -66,9 +67,10 @@ def build_plan(
     """
     values = resolve_flags(profile, request)
     shown = redact_values(values)
-    missing = engine.missing()
+    # Where it runs on other nodes, those say whether they have it.
+    missing = None if profile.nodes else engine.missing()
     absent = () if missing is None else (Problem(severity="refusal", text=missing),)
-    known = forecast(engine, profile, values)
+    known = forecast(engine, profile, first_node_flags(engine, profile) | values)
     return Plan(
         request=msgspec.structs.replace(request, set=redact_values(request.set)),
         engine=engine.name,
@@ -85,6 +87,7 @@ def build_plan(
         fit=known.fit,
         capabilities=known.capabilities,
         problems=(*absent, *known.problems, *problems),
+        nodes=tuple(node.name for node in profile.nodes),
         changes=() if before is None else changes(dict(before), shown),
     )
 

@@ -11,9 +11,11 @@ from panel.domain.flags import Profile
 from panel.domain.plan import Fit, Memory
 from panel.planning.memory import CONTEXT
 from panel.server.config import ModelConfig, ModelError, model_folder, parse_config, read_config
+from panel.server.draft.find import draft_shape
 from panel.server.memory import Category, Demand
-from panel.server.options import resolve
+from panel.server.options import OptionError, resolve
 from panel.server.parallel import shard_of
+from panel.server.sizes import settled
 
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 _WORDS = {
@@ -40,11 +42,13 @@ def demand(profile: Profile, values: Mapping[str, str]) -> Demanded:
     """
     options = resolve(dict(values))
     gpus = profile.hardware if options.device != "cpu" else None
+    options = settled(options, on_gpu=gpus is not None)
     usual = "bfloat16" if gpus or options.device == "cuda" else "float32"
     width = _WIDTHS[usual if options.dtype == "auto" else options.dtype]
     try:
         config = _config(profile, options.model_path)
-        needs = Demand(config, shard_of(options, 0), options, width, gpus is not None)
+        draft = draft_shape(options, config, model_folder(options.model_path))
+        needs = Demand(config, shard_of(options, 0), options, width, gpus is not None, draft)
         if gpus is None:
             return Demanded(_lines(needs.table()))
         fixed = sum(needs.table(room=0).values()) - needs.page
@@ -52,7 +56,7 @@ def demand(profile: Profile, values: Mapping[str, str]) -> Demanded:
         room = after - int(gpus.memory * (1 - options.mem_fraction_static))
         context = Memory(category="context and NCCL", predicted=CONTEXT, note="rule of thumb")
         lines = (context, *_lines(needs.table(max(room, 0))))
-    except (ModelError, ArithmeticError):
+    except (ModelError, OptionError, ArithmeticError):
         return Demanded()
     fit = Fit(
         total=gpus.memory,

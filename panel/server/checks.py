@@ -19,6 +19,7 @@ from panel.server.options import OptionError, Options
 from panel.server.parallel import shard_of
 from panel.server.reporting import Events
 from panel.server.shared import Shared, make_shared
+from panel.server.sizes import settled
 from panel.server.split import check_split
 from panel.server.weights import SafetensorsSource
 
@@ -71,6 +72,7 @@ def prepare(options: Options) -> Gang:
         raise RefusedError(Exit.MODEL, str(error)) from None
     except OptionError as error:
         raise RefusedError(Exit.USAGE, str(error)) from None
+    options = settled(options, on_gpu=device == "cuda")
     dtype = _dtype(options.dtype, device)
     try:
         shard, on_gpu = shard_of(options, 0), device == "cuda"

@@ -31,14 +31,13 @@ class Drafter:
         self.accepted = 0
         self.accepted_per_position = [0] * most
         self.drafted_per_position = [0] * most
-        self.width = 1
-        """Tokens of each sequence in the last decode step."""
-        self.rows = 0
-        """Sequences in it, after padding."""
+        self.length = 0
+        """Tokens drafted for a sequence in the last step with a choice; 0: it does not pay."""
         self.pace = Pace()
         self._most = most
         self._head = head
         self._adaptive = adaptive
+        self._rows = 0
         self._recent: deque[int] = deque(maxlen=_WINDOW)
 
     @property
@@ -49,9 +48,9 @@ class Drafter:
     @property
     def break_even(self) -> float | None:
         """Tokens that such a step has to give to be worth its time; None where not known yet."""
-        width = self.width if self.width > 1 else 1 + self._most
-        known = self._most and self.pace.knows(self.rows)
-        return self.pace.cost(self.rows, width) if known else None
+        if not self._most or not self.pace.knows(self._rows):
+            return None
+        return self.pace.cost(self._rows, 1 + (self.length or self._most))
 
     def draft(
         self, decoding: Sequences[Sequence], rows: int, grow: Callable[[Sequence, int], bool]
@@ -70,9 +69,7 @@ class Drafter:
             elif self._head:
                 sequence.guess = []
                 sequence.hope += _FORGET_RATE * (_PRIOR - sequence.hope)
-        self.rows = rows
-        self.width = 1 + max(len(sequence.draft) for sequence in decoding)
-        return self.width
+        return 1 + max(len(sequence.draft) for sequence in decoding)
 
     def reveal(self, sequences: Sequences[Sequence], drafts: Sequences[list[int]]) -> None:
         """Take in what a draft head guessed in the step at hand."""
@@ -99,9 +96,11 @@ class Drafter:
         guesses = [Guess(len(s.guess), s.hope) for s in decoding if s.guess]
         if not guesses or (self._head and self.pace.is_curious(rows)):
             return 1
-        if not self._adaptive:
-            return 1 + max(guess.length for guess in guesses)
-        return self.pace.best_width(rows, len(decoding) - len(guesses), guesses)
+        width = 1 + max(guess.length for guess in guesses)
+        if self._adaptive:
+            width = self.pace.best_width(rows, len(decoding) - len(guesses), guesses)
+        self._rows, self.length = rows, width - 1
+        return width
 
     def _guess(self, sequence: Sequence) -> list[int]:
         size = len(sequence.tokens)

@@ -60,7 +60,9 @@ def _by_expert(records: Any, table: Rows) -> Rows:
         raise ValueError(f"{_SLOT_COUNT} and {_LAST_MAP} differ in layers or slots")
     counts = []
     for row, experts in zip(slots, table, strict=True):
-        sums = [0] * (max(experts) + 1)
+        if not set(experts) <= set(range(len(experts))):
+            raise ValueError(f"{_LAST_MAP} names experts that cannot be")
+        sums = [0] * (max(experts, default=-1) + 1)
         for count, expert in zip(row, experts, strict=True):
             sums[expert] += count
         counts.append(sums)

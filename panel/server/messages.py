@@ -111,6 +111,23 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     spec_draft_tokens: int = 0
     spec_accepted_tokens: int = 0
     spec_accepted_per_position: list[int] = []
+    spec_drafted_per_position: list[int] = []
+    spec_draft_length: int = 0
+    """Tokens drafted for each sequence in the last decode step; 0 where drafts do not pay."""
+    spec_tokens_per_cycle: float | None = None
+    """Mean tokens that the last steps with a draft gave a sequence."""
+    spec_break_even: float | None = None
+    """Tokens that such a step has to give to be worth its time; None where not known yet."""
+    spec_cycles: int = 0
+    """Steps with drafts of a draft head."""
+    spec_seconds: dict[str, float] = {}
+    """Seconds of rank 0 in their parts: extend, draft, verify."""
+    spec_simulated: float | None = None
+    """The acceptance that is simulated: the text means nothing. None: it is real."""
+    step_collectives: float = 0.0
+    """Collectives of a decode step, median of the last ones."""
+    step_collective_ms: float = 0.0
+    """Time that rank 0 spends in them in a step."""
     step_ms: float = 0.0
     """Median wall time of the last decode steps."""
     rebalances: int = 0

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import time
+from contextlib import suppress
 from types import FrameType
 
 import torch
@@ -18,6 +19,7 @@ from panel.server.exits import Exit
 from panel.server.faults import Fault
 from panel.server.leader import lead
 from panel.server.life import Life
+from panel.server.messages import Stopped
 from panel.server.phases import Phase
 from panel.server.place import Place
 from panel.server.plan import Work, decode_plan
@@ -87,6 +89,9 @@ def run_rank(place: Place, pid: int, connection: socket.socket | None, fault: Fa
         life.enter(Phase.STOPPED, "stopped")
     except PeerLostError as error:
         log.error("%s", error)
+        if connection is not None and not life.entered(Phase.SERVING):
+            with suppress(PeerLostError):
+                Channel(connection).send(Stopped(str(error)))
         return Exit.PEER
     return Exit.OK
 

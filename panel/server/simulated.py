@@ -13,16 +13,10 @@ from panel.server.options import Options
 from panel.server.sampler import Floats, sample
 from panel.server.schedule import Choice
 from panel.server.sequence import Sequence
+from panel.server.sizes import simulated_rate
 
 Sampler = Callable[[Floats, Sequences[Sequence], Sequences[int]], list[Choice]]
 """(logits, sequences, begins) to choices, as `sample`."""
-
-
-def simulated_rate(options: Options) -> float | None:
-    """Return the acceptance that the flags ask to simulate, None for a real one."""
-    if options.speculative_algorithm == "off":
-        return None
-    return options.speculative_simulate_acceptance
 
 
 def sampling(options: Options) -> Sampler:

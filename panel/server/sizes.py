@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from panel.server.options import Options
 from panel.server.shape import ModelConfig
 
+_HOST_CHUNK, _GPU_CHUNK = 512, 8192
+
 _USUAL_STEPS = {"off": 0, "ngram": 4, "eagle3": 3}
+
+
+def settled(options: Options, *, on_gpu: bool) -> Options:
+    """Return the options with the sizes that the kind of device decides."""
+    if options.chunked_prefill_size:
+        return options
+    return replace(options, chunked_prefill_size=_GPU_CHUNK if on_gpu else _HOST_CHUNK)
 
 
 def draft_tokens(options: Options) -> int:
@@ -13,6 +24,13 @@ def draft_tokens(options: Options) -> int:
     if options.speculative_num_steps is not None and options.speculative_algorithm != "off":
         return options.speculative_num_steps
     return _USUAL_STEPS[options.speculative_algorithm]
+
+
+def simulated_rate(options: Options) -> float | None:
+    """Return the acceptance that the flags ask to simulate, None for a real one."""
+    if options.speculative_algorithm == "off":
+        return None
+    return options.speculative_simulate_acceptance
 
 
 def logit_rows(options: Options) -> int:

@@ -29,7 +29,10 @@ def preload() -> None:
 
     torch.set_num_threads(1)
     import panel.server.frontend
-    import panel.server.gang  # noqa: F401
+    import panel.server.gang
+
+    if torch.cuda.device_count():
+        import panel.server.cuda.assembly  # noqa: F401
 
 
 def main() -> int:

@@ -27,6 +27,7 @@ from panel.server.config import model_folder, read_config
 from panel.server.memory import Demand
 from panel.server.options import resolve
 from panel.server.parallel import shard_of
+from panel.server.sizes import settled
 from tests.planning.scenes import scene
 
 HOME = find_home({"MOEPANEL_HOME": "/nowhere"})
@@ -161,7 +162,7 @@ def test_draft_of_the_model_itself_is_counted() -> None:
 def test_memory_of_the_embedded_engine_is_its_own_arithmetic() -> None:
     engine, profile = find_engine("builtin"), load_profile(HOME, "tiny")
     plan = build_plan(engine, profile, Request(profile="tiny"))
-    options = resolve(dict(profile.flags))
+    options = settled(resolve(dict(profile.flags)), on_gpu=False)
     config = read_config(model_folder("moe-tiny"))
     table = Demand(config, shard_of(options, 0), options, 4, False).table()
 

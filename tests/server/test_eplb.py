@@ -192,6 +192,34 @@ def test_a_location_file_is_read(name: str, rows: list[list[int]], tmp_path: Pat
     assert initial_location(parse_config(V3), flags(path)) == tuple(map(tuple, GOOD))
 
 
+HOT = [[1] * 9 + [60] + [1] * 6, [40, 30] + [2] * 14]
+
+
+@pytest.mark.parametrize("layers", [HOT, [[0] * 16, *HOT]])
+@pytest.mark.parametrize("steps", [False, True])
+@pytest.mark.parametrize("name", ["counts.json", "counts.pt"])
+def test_counts_of_the_recorder_decide_the_places(
+    name: str, steps: bool, layers: list[list[int]], tmp_path: Path
+) -> None:
+    value: object = [layers, layers] if steps else layers
+    if name.endswith(".pt"):
+        value = torch.tensor(value, dtype=torch.int32)
+    path = write(tmp_path / name, {"rank": 0, "logical_count": value})
+    options = flags(path, **{"ep-num-redundant-experts": "8"})
+    table = initial_location(parse_config(V3), options)
+    assert table == balance(HOT, 24, options.ep_size, groups=1)
+    assert table[0].count(9) > 2
+
+
+def test_passes_of_the_recorder_decide_the_places(tmp_path: Path) -> None:
+    slots = torch.tensor([[15 - expert for expert in range(16)]] * 2)
+    counts = torch.tensor(HOT, dtype=torch.int32).flip(1)
+    records = [{"rank": 0, "forward_pass_id": n, "global_physical_count": counts} for n in (1, 2)]
+    content = {"records": records, "last_physical_to_logical_map": slots}
+    options = flags(write(tmp_path / "a.pt", content), **{"ep-num-redundant-experts": "8"})
+    assert initial_location(parse_config(V3), options) == balance(HOT, 24, options.ep_size)
+
+
 def test_the_trivial_location_goes_round_with_redundant_experts() -> None:
     options = resolve(A2A | {"ep-num-redundant-experts": "8"})
     table = initial_location(parse_config(V3), options)
@@ -201,7 +229,14 @@ def test_the_trivial_location_goes_round_with_redundant_experts() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("a.json", {"logical_count": []}, "physical_to_logical_map is missing"),
+        ("a.json", {"rank": 0}, "it has neither physical_to_logical_map nor logical_count"),
+        ("a.json", {"logical_count": []}, "it has 0 layers, the model 3, of which"),
+        ("a.json", {"logical_count": [[1] * 16, [1] * 15]}, "layer 2 counts 15 experts; there are"),
+        ("a.json", {"logical_count": [[-1] * 16] * 2}, "logical_count has counts below 0"),
+        ("a.json", {"logical_count": [[[1]], [[1, 2]]]}, "logical_count has steps of different"),
+        ("a.pt", {"logical_count": torch.rand(2, 16)}, "logical_count is no table of whole numb"),
+        ("a.json", {"records": [], "last_physical_to_logical_map": GOOD}, "differ in layers"),
+        ("a.json", {"records": [5], "last_physical_to_logical_map": GOOD}, "records is no list"),
         ("a.json", {"physical_to_logical_map": GOOD[:1]}, "it has 1 layers, the model 3, of which"),
         ("a.json", {"physical_to_logical_map": [list(range(15))] * 2}, "layer 1 has 15 slots"),
         ("a.json", {"physical_to_logical_map": [GOOD[0], [0] * 16]}, "layer 2 has no slot for exp"),
@@ -209,7 +244,7 @@ def test_the_trivial_location_goes_round_with_redundant_experts() -> None:
         ("a.pt", {"physical_to_logical_map": torch.zeros(2, 16)}, "no table of whole numbers"),
         ("a.json", {"physical_to_logical_map": {"0": 1}}, "no table of whole numbers"),
         ("a.yaml", {}, "ends neither with .json nor with .pt"),
-        ("a.json", [], "indices must be integers"),
+        ("a.json", [], "it is no object with keys"),
     ],
 )
 def test_a_location_that_does_not_fit_names_model_class_and_reason(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from panel.domain.plan import Problem
 from panel.server.config import ModelError, model_folder, read_config
+from panel.server.draft.find import draft_shape
 from panel.server.graphs import bucket_table
 from panel.server.options import OptionError, Options, resolve
 from panel.server.split import check_split
@@ -24,11 +25,17 @@ def _model_problems(options: Options) -> tuple[Problem, ...]:
         text = f"model-path {folder}: the supervisor has no working folder; give a full path"
         return (Problem(severity="refusal", text=text, flag="model-path"),)
     try:
-        check_split(read_config(folder), options)
+        config = read_config(folder)
+        check_split(config, options)
     except ModelError as error:
         return (Problem(severity="refusal", text=str(error), flag="model-path"),)
     except OptionError as error:
         return (Problem(severity="refusal", text=str(error), flag=str(error).split()[0]),)
+    try:
+        draft_shape(options, config, folder)
+    except (ModelError, OptionError) as error:
+        flag = "speculative-draft-model-path"
+        return (Problem(severity="refusal", text=str(error), flag=flag),)
     return ()
 
 

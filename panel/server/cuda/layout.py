@@ -34,8 +34,9 @@ class Layout:
     chunks: tuple[Chunk, ...]
     arrays: Arrays
     """`tokens`, `positions`, `slots` int64 [rows]; `real` bool [rows]; `lengths` int32 [count] and
-    `table` int32 [count, pages]: keys and pages of the decoding sequences; `keys<n>` int64: the
-    cache slots of the nth chunk's sequence."""
+    `table` int32 [count, pages]: keys and pages of the decoding sequences. With chunks also `keys`
+    int64: the cache slots of their sequences, one after the other; `query_ends` and `key_ends`
+    int32 [chunks + 1]: the sums of tokens and of keys so far, from 0."""
     wanted: npt.NDArray[np.int64]
     """Rows whose logits are wanted."""
 
@@ -68,11 +69,12 @@ def lay_out(plan: Plan, paper: Paper, width: int) -> Layout:
     pieces = [arrays]
     begin = count * width
     ends = []
-    keys: dict[str, npt.NDArray[np.generic]] = {}
-    for number, segment in enumerate(plan.prefilling):
+    keys = []
+    for segment in plan.prefilling:
         size = len(segment.tokens)
         chunks.append(Chunk(begin, size, segment.start))
         slots = _slots(segment, page_size)
+        keys.append(slots)
         pieces.append(
             {
                 "tokens": np.array(segment.tokens, np.int64),
@@ -81,16 +83,19 @@ def lay_out(plan: Plan, paper: Paper, width: int) -> Layout:
                 "real": np.ones(size, np.bool_),
             }
         )
-        keys[f"keys{number}"] = slots
         begin += size
         if segment.logits:
             ends.append(begin - 1)
     for name in ("tokens", "positions", "slots", "real"):
         arrays[name] = np.concatenate([piece[name] for piece in pieces])
+    if chunks:
+        arrays["keys"] = np.concatenate(keys)
+        arrays["query_ends"] = np.cumsum([0, *(each.size for each in chunks)], dtype=np.int32)
+        arrays["key_ends"] = np.cumsum([0, *(len(each) for each in keys)], dtype=np.int32)
     firsts = np.arange(len(plan.decoding))[:, None] * width
     decoded = (firsts + np.arange(plan.width)).ravel()
     wanted = np.concatenate((decoded, np.array(ends, np.int64)))
-    return Layout(count, width, tuple(chunks), arrays | keys, wanted)
+    return Layout(count, width, tuple(chunks), arrays, wanted)
 
 
 def _decoding(

@@ -1,21 +1,18 @@
-"""A projection of few rows by the kernel that streams the weights, of many by the library."""
+"""A projection by the library, which streams weights as fast as any kernel of ours did."""
 
 from __future__ import annotations
 
 import torch
 
 from panel.kernels.norm import rms_norm
-from panel.kernels.skinny import Norm, skinny_matmul
-
-SKINNY_ROWS = 64
-"""Rows up to which a projection is bound by reading its weights."""
+from panel.server.norm import RMSNorm
 
 
 def linear(
     x: torch.Tensor,
     weight: torch.Tensor,
     *,
-    norm: Norm | None = None,
+    norm: RMSNorm | None = None,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
@@ -24,10 +21,8 @@ def linear(
 
     Shapes: x [rows, depth], weight [depth, columns], bias [columns].
     """
-    if x.shape[0] <= SKINNY_ROWS and weight.stride(1) == 1:
-        return skinny_matmul(x, weight, norm=norm, bias=bias, residual=residual, out=out)
     if norm is not None:
-        x = rms_norm(x, *norm)
+        x = rms_norm(x, norm.gain, norm.floor)
     if residual is not None:
         if bias is not None:
             residual += bias

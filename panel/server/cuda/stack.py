@@ -17,7 +17,7 @@ from panel.server.attention import LatentAttention
 from panel.server.cuda.layout import Chunk
 from panel.server.cuda.linear import linear
 from panel.server.cuda.mixture import routing_of, weights_of, with_table
-from panel.server.cuda.prefill import attend_chunk
+from panel.server.cuda.prefill import Chunks, attend_chunks
 from panel.server.experts import Dense, ExpertsApart
 from panel.server.model import Model
 from panel.server.placement import Placement
@@ -98,8 +98,7 @@ class Stack:
             hidden = hidden[step.wanted]
         if not hidden.shape[0]:
             return hidden.new_empty(0, self.model.head.shape[1])
-        norm = (self.model.norm.gain, self.model.norm.floor)
-        return linear(hidden, self.model.head, norm=norm)
+        return linear(hidden, self.model.head, norm=self.model.norm)
 
     def _attend(
         self, attention: LatentAttention, hidden: torch.Tensor, step: Step, cache: torch.Tensor
@@ -119,10 +118,8 @@ class Stack:
         if step.chunks:
             rows = slice(decoding, query.shape[0])
             rotated = self._prepare(attention, query, entry, step, cache, rows, None)
-            for number, chunk in enumerate(step.chunks):
-                begin = chunk.begin - decoding
-                entries = cache[views[f"keys{number}"]]
-                mixed.append(attend_chunk(attention, rotated[begin : begin + chunk.size], entries))
+            chunks = Chunks(step.chunks, views["query_ends"], views["key_ends"])
+            mixed.append(attend_chunks(attention, rotated, cache[views["keys"]], chunks))
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 
     def _prepare(
@@ -142,9 +139,7 @@ class Stack:
         )
 
     def _dense(self, dense: Dense, hidden: torch.Tensor) -> None:
-        gate, up = linear(hidden, dense.gate_up, norm=(dense.norm.gain, dense.norm.floor)).chunk(
-            2, dim=1
-        )
+        gate, up = linear(hidden, dense.gate_up, norm=dense.norm).chunk(2, dim=1)
         self._add(hidden, silu(gate).mul_(up), dense.down)
 
     def _mix(
@@ -183,12 +178,10 @@ class Stack:
 
 def _project(attention: LatentAttention, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return queries [rows, heads, (latent or nope) + rope] and entries [rows, latent + rope]."""
-    norm = (attention.norm.gain, attention.norm.floor)
-    projected = linear(hidden, attention.down, norm=norm, bias=attention.down_bias)
+    projected = linear(hidden, attention.down, norm=attention.norm, bias=attention.down_bias)
     query, entry = projected[:, : -attention.width], projected[:, -attention.width :]
     if attention.query_up is not None and attention.query_norm is not None:
-        norm = (attention.query_norm.gain, attention.query_norm.floor)
-        query = linear(query, attention.query_up, norm=norm)
+        query = linear(query, attention.query_up, norm=attention.query_norm)
     return torch.unflatten(query, 1, (attention.heads, -1)), entry
 
 

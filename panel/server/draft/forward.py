@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,21 +21,19 @@ from panel.server.plan import Plan, Segment, Work, blank_decode
 from panel.server.reduction import Reduction
 
 
-@dataclass(slots=True)
 class Spent:
-    """Seconds in the parts of the steps with drafts since start, on this rank."""
+    """Time in the parts of the steps with drafts since start, on this rank."""
 
-    extend: float = 0.0
-    draft: float = 0.0
-    verify: float = 0.0
-    cycles: int = 0
+    def __init__(self) -> None:
+        self.seconds = {"extend": 0.0, "draft": 0.0, "verify": 0.0}
+        self.cycles = 0
 
     @contextmanager
     def on(self, part: str) -> Iterator[None]:
-        """Count what happens inside towards `part`."""
+        """Count the time inside towards `part`."""
         begun = time.perf_counter()
         yield
-        setattr(self, part, getattr(self, part) + time.perf_counter() - begun)
+        self.seconds[part] += time.perf_counter() - begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +80,15 @@ class EagleForward:
                 drafts = batch.tokens.view(plan.rows, plan.width)[:, 1:]
                 drafts.copy_(self._told(plan, drafts) if self.again else self._chain(plan))
             self.spent.cycles += 1
-        begun = time.perf_counter()
-        aux = self.aux[: batch.tokens.shape[0]]
-        logits = self.model(batch, self.cache, self.reduction, poisoned=poisoned, aux=aux)
-        if not self.again:
-            self._keep(plan, batch, self.draft.features(aux, self.reduction))
-        if drafting:
-            self.spent.verify += time.perf_counter() - begun
-            if self.tells:
-                # The first time that the host waits for the device in this step.
-                numbers = [number for number, _ in self._mine(plan.decoding)]
-                self.told[numbers, : plan.width - 1] = drafts[: len(numbers)].cpu()
+        with self.spent.on("verify") if drafting else nullcontext():
+            aux = self.aux[: batch.tokens.shape[0]]
+            logits = self.model(batch, self.cache, self.reduction, poisoned=poisoned, aux=aux)
+            if not self.again:
+                self._keep(plan, batch, self.draft.features(aux, self.reduction))
+        if drafting and self.tells:
+            # The first time that the host waits for the device in this step.
+            numbers = [number for number, _ in self._mine(plan.decoding)]
+            self.told[numbers, : plan.width - 1] = drafts[: len(numbers)].cpu()
         return logits, batch.logit_targets
 
     def prepare(self, rows: int, width: int) -> None:

@@ -54,20 +54,26 @@ class Api:
     async def chat(self, request: Request) -> Response:
         """Answer `POST /v1/chat/completions`."""
         context = self._service.context()
-        body = decode(await self._service.read(request), ChatRequest)
+        body = decode(await self._read(request), ChatRequest)
         self._check_model(body.model)
         text = self._service.text
         job = chat_job(body, text, context)
-        return await self._respond(request, job, ChatFormat(job, text, self._service.model))
+        return await self._respond(request, job, ChatFormat(job, text, self._service.label))
 
     async def completions(self, request: Request) -> Response:
         """Answer `POST /v1/completions`."""
         context = self._service.context()
-        body = decode(await self._service.read(request), CompletionRequest)
+        body = decode(await self._read(request), CompletionRequest)
         self._check_model(body.model)
         text = self._service.text
         job = completion_job(body, text, context)
-        return await self._respond(request, job, CompletionFormat(job, text, self._service.model))
+        return await self._respond(request, job, CompletionFormat(job, text, self._service.label))
+
+    async def _read(self, request: Request) -> bytes:
+        """Return the body; a full queue refuses before anything is made of it."""
+        body = await self._service.read(request)
+        self._service.check_room(1)
+        return body
 
     def _check_model(self, model: str | None) -> None:
         if model is not None and model != self._service.model:

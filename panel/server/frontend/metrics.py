@@ -26,6 +26,35 @@ _GAUGES: tuple[tuple[str, str, Callable[[Stats], float]], ...] = (
     ("kv_cached_tokens", "Tokens of past prompts kept for new ones", lambda s: s.kv_cached),
     ("prefix_cache_hit_rate", "Share of prompt tokens found in the cache", _hit_rate),
     ("step_seconds", "Median wall time of the last decode steps", lambda s: s.step_ms / 1e3),
+    ("step_collectives", "Collectives of a decode step", lambda s: s.step_collectives),
+    (
+        "step_collective_seconds",
+        "Time of rank 0 in the collectives of a decode step",
+        lambda s: s.step_collective_ms / 1e3,
+    ),
+    ("spec_draft_length", "Tokens drafted in the last decode step", lambda s: s.spec_draft_length),
+)
+_KNOWN_LATER: tuple[tuple[str, str, Callable[[Stats], float | None]], ...] = (
+    (
+        "expert_balancedness",
+        "Mean over maximum of the ranks' expert load since the last rebalance",
+        lambda s: s.expert_balancedness,
+    ),
+    (
+        "spec_tokens_per_cycle",
+        "Mean tokens of the last steps with a draft",
+        lambda s: s.spec_tokens_per_cycle,
+    ),
+    (
+        "spec_break_even_tokens",
+        "Tokens that a step with a draft has to give to pay",
+        lambda s: s.spec_break_even,
+    ),
+    (
+        "spec_simulated_acceptance",
+        "The acceptance that is simulated: the text means nothing",
+        lambda s: s.spec_simulated,
+    ),
 )
 _COUNTERS: tuple[tuple[str, str, Callable[[Stats], float]], ...] = (
     ("steps", "Model steps", lambda s: s.steps),
@@ -38,6 +67,7 @@ _COUNTERS: tuple[tuple[str, str, Callable[[Stats], float]], ...] = (
     ("spec_drafts", "Verify passes that had a draft", lambda s: s.spec_drafts),
     ("spec_draft_tokens", "Tokens drafted", lambda s: s.spec_draft_tokens),
     ("spec_accepted_tokens", "Drafted tokens accepted", lambda s: s.spec_accepted_tokens),
+    ("spec_cycles", "Steps in which a draft head guessed", lambda s: s.spec_cycles),
 )
 
 
@@ -55,12 +85,21 @@ class _EngineCollector(Collector):
             yield GaugeMetricFamily(f"moepanel_{name}", text, value(stats))
         for name, text, value in _COUNTERS:
             yield CounterMetricFamily(f"moepanel_{name}", text, value(stats))
-        if stats.expert_balancedness is not None:
-            yield GaugeMetricFamily(
-                "moepanel_expert_balancedness",
-                "Mean over maximum of the ranks' expert load since the last rebalance",
-                stats.expert_balancedness,
-            )
+        for name, text, known in _KNOWN_LATER:
+            if (number := known(stats)) is not None:
+                yield GaugeMetricFamily(f"moepanel_{name}", text, number)
+        yield _labelled(
+            "spec_seconds",
+            "Time of rank 0 in the parts of steps with drafts",
+            "part",
+            stats.spec_seconds.items(),
+        )
+        yield _labelled(
+            "spec_drafted_tokens_per_position",
+            "Tokens drafted, by place in the draft",
+            "position",
+            enumerate(stats.spec_drafted_per_position),
+        )
         yield _labelled(
             "spec_accepted_tokens_per_position",
             "Drafted tokens accepted, by place in the draft",
@@ -73,7 +112,7 @@ class _EngineCollector(Collector):
 
 
 def _labelled(
-    name: str, text: str, label: str, counts: Iterable[tuple[int, int]]
+    name: str, text: str, label: str, counts: Iterable[tuple[object, float]]
 ) -> CounterMetricFamily:
     family = CounterMetricFamily(f"moepanel_{name}", text, labels=[label])
     for value, count in counts:

@@ -82,7 +82,7 @@ class Operations:
         service = self._service
         info = ServerInfo(
             __version__,
-            service.model,
+            service.label,
             masked(service.options),
             service.link.started,
             service.link.stats,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import math
 import os
+import resource
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +30,8 @@ log = logging.getLogger(__name__)
 
 LINGER_SECONDS = 1.0
 """How long the process outlives rank 0, so that clients and probes hear of it."""
+_BACKLOG = 4096
+"""Connections that wait to be accepted; one more has to knock again, a second or more later."""
 FAREWELL_SECONDS = 5.0
 """How long a stopped front end waits for rank 0 to hang up first."""
 
@@ -41,6 +45,11 @@ def run(
     Raises `ModelError` where the model has no usable tokenizer.
     """
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # Each connection is an open file, and shells allow 1024 of those.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    # Thousands of open connections are millions of objects: to walk them often stops everybody.
+    gc.set_threshold(50_000, 20, 100)
     link = Link()
     reporting.setup("API", options.log_level, phase_of=lambda: link.phase)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
@@ -95,6 +104,7 @@ async def _serve(service: Service, engine: socket.socket, listener: socket.socke
         log_config=None,
         access_log=False,
         server_header=False,
+        backlog=_BACKLOG,
         # A client that does not read its answer must not keep the process.
         timeout_graceful_shutdown=math.ceil(seconds) + 1,
     )

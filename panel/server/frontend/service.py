@@ -15,6 +15,7 @@ from panel.server.frontend.readiness import RankState, describe, rank_states
 from panel.server.frontend.text import Text
 from panel.server.heartbeat import HeartbeatFile
 from panel.server.options import Options
+from panel.server.sizes import simulated_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,12 @@ class Service:
     link: Link
     heartbeats: HeartbeatFile
     metrics: Metrics
+
+    @property
+    def label(self) -> str:
+        """The model's name as answers bear it: one whose text means nothing says so."""
+        rate = simulated_rate(self.options)
+        return self.model if rate is None else f"{self.model} (SIMULATED acceptance {rate:g})"
 
     def ranks(self) -> list[RankState]:
         """Return the state of every rank now."""

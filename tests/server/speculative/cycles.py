@@ -62,7 +62,7 @@ def cycles(
     """
     rng = random.Random(seed)
     first = [rng.randrange(512) for _ in range(40)]
-    prompts = [first, [rng.randrange(512) for _ in range(33)], first[:32] + [7, 8, 9], [5, 6]]
+    prompts = [first, [rng.randrange(512) for _ in range(33)], [*first[:32], 7, 8, 9], [5, 6]]
     taken = dict.fromkeys(owners, 1)
     texts = []
     for number, (prompt, owner) in enumerate(zip(prompts, owners, strict=True)):

@@ -78,7 +78,7 @@ class HeadModel(Model):
         return list(zip(scheduled.sequences, scheduled.plan.segments, strict=True))
 
     def see(self, segment: Segment, position: int, text: list[int]) -> None:
-        """Make an entry of the token there and the feature before it, which has to be the right one."""
+        """Make an entry of the token there and of the feature before it: the right one."""
         if position:
             feature = self.features[self.place(segment, position - 1)]
             assert feature == tuple(text[:position])
@@ -213,3 +213,21 @@ def test_a_plan_with_drafts_is_extended_and_one_without_now_and_then() -> None:
     plain = [plan for plan in plans if plan.work is Work.DECODE]
     assert [plan.width for plan in plain] == [1] * len(plain)
     assert [plan.extends for plan in plain[:8]] == [False, False, False, True] * 2
+
+
+def test_a_text_that_goes_on_from_an_answer_finds_whole_pages_alone() -> None:
+    limits = Limits(VOCABULARY, 200, 1, 64, (1,), 3, head=True, adaptive=False)
+    scheduler = make_scheduler(limits, make_cache(80, 4))
+    model = HeadModel(4, 80, 3, seed=1)
+    text = [1, 2, 3]
+    for turn in range(20):
+        scheduler.add(Generate(str(turn), list(text), 9, temperature=0))
+        while not scheduler.idle:
+            scheduled = scheduler.next()
+            plan = scheduled.plan
+            if plan.work is Work.DECODE:
+                scheduler.drafter.pace.learn(plan.rows, plan.width, 1.0)
+            for news in scheduler.commit(scheduled, model.step(scheduler, scheduled)):
+                text += news.tokens
+    assert model.drafts > 20
+    assert scheduler.counters.cached_tokens > 0.8 * scheduler.counters.prompt_tokens
