@@ -77,7 +77,14 @@ def engine(checkpoint: str, flags: list[str], log: Path) -> Iterator[Engine]:
         process.wait(60)
 
 
-def seconds(url: str, batch: int, prompt: int, answer: int, numbers: random.Random) -> float:
+def seconds(
+    url: str,
+    batch: int,
+    prompt: int,
+    answer: int,
+    numbers: random.Random,
+    vocabulary: int = 100_000,
+) -> float:
     """Return how long `batch` requests take that begin together."""
 
     def one(tokens: list[int]) -> None:
@@ -86,7 +93,7 @@ def seconds(url: str, batch: int, prompt: int, answer: int, numbers: random.Rand
         reply.raise_for_status()
         assert reply.json()["usage"]["completion_tokens"] == answer
 
-    prompts = [[numbers.randrange(5, 100_000) for _ in range(prompt)] for _ in range(batch)]
+    prompts = [[numbers.randrange(5, vocabulary) for _ in range(prompt)] for _ in range(batch)]
     limits = httpx.Limits(max_connections=None)
     with httpx.Client(timeout=300, limits=limits) as client, ThreadPoolExecutor(batch) as pool:
         began = time.perf_counter()
@@ -94,13 +101,25 @@ def seconds(url: str, batch: int, prompt: int, answer: int, numbers: random.Rand
         return time.perf_counter() - began
 
 
-def step_ms(url: str, batch: int, numbers: random.Random) -> float:
+def step_ms(
+    url: str,
+    batch: int,
+    numbers: random.Random,
+    *,
+    answer: int = ANSWER,
+    repeats: int = REPEATS,
+    vocabulary: int = 100_000,
+) -> float:
     """Return milliseconds a decode step."""
-    seconds(url, batch, PROMPT, 8, numbers)
+
+    def took(tokens: int) -> float:
+        return seconds(url, batch, PROMPT, tokens, numbers, vocabulary)
+
+    took(8)
     steps = []
-    for _ in range(REPEATS):
-        short = seconds(url, batch, PROMPT, 1, numbers)
-        steps.append((seconds(url, batch, PROMPT, ANSWER, numbers) - short) / (ANSWER - 1))
+    for _ in range(repeats):
+        short = took(1)
+        steps.append((took(answer) - short) / (answer - 1))
     return median(steps) * 1e3
 
 

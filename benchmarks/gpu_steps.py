@@ -104,9 +104,8 @@ def print_kernels(forward: KernelForward, batch: int, steps: int = 3) -> None:
         if event.device_time_total:
             found[event.name].append(event.device_time_total)
     total = sum(map(sum, found.values())) / steps
-    print(
-        f"batch {batch}: {total / 1e3:.3f} ms in kernels, {sum(map(len, found.values())) // steps} launches"
-    )
+    launches = sum(map(len, found.values())) // steps
+    print(f"batch {batch}: {total / 1e3:.3f} ms in kernels, {launches} launches")
     for name, times in sorted(found.items(), key=lambda item: -sum(item[1]))[:16]:
         each = sum(times) / len(times)
         print(f"  {sum(times) / steps:8.1f} us  {len(times) // steps:4} x {each:7.2f}  {name[:90]}")
