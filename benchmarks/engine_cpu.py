@@ -6,6 +6,9 @@ Serves the shipped model on eight ranks without the HTTP front end, once a mode.
 rank 0 does around the model (schedule, plan, sample, news), as wall time and as CPU time;
 `collectives` are the sums and all-to-alls of rank 0 with its waits for the others; `compute` is the
 rest of its forward pass; `gather` is its wait for the slowest rank afterwards. All are ms a step.
+
+First comes the control path by itself, with followers that compute nothing: CPU time of rank 0 for
+schedule, plan, encoding, meeting, sampling, commit and news, at batch 8, microseconds a step.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import os
 import platform
 import random
 import socket
+import statistics
 import sys
 import tempfile
 import time
@@ -25,6 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from panel.server.heartbeat import Ledger
 from panel.server.spawner import preload
 
 MODES: dict[str, list[str]] = {
@@ -35,6 +40,9 @@ MODES: dict[str, list[str]] = {
 }
 PARTS = ("step", "step cpu", "model", "model cpu", "collectives", "gather", "gather cpu", "steps")
 DECODE_TOKENS = 200
+GREEDY = {"temperature": 0.0}
+TOP_P = {"temperature": 1.0, "top_p": 0.9}
+BATCH, VOCABULARY = 8, 4096
 
 
 def measure_parts(clock: memoryview) -> None:
@@ -88,7 +96,9 @@ class Client:
         while not any(type(message).__name__ == "Started" for message in self._receive()):
             pass
 
-    def run(self, count: int, at_once: int, prompt: int, new: int) -> dict[str, float]:
+    def run(
+        self, count: int, at_once: int, prompt: int, new: int, **sampling: float
+    ) -> dict[str, float]:
         """Run requests, `at_once` at a time; return seconds, tokens and ms a step by part."""
         from panel.server.messages import Generate, Step
 
@@ -99,7 +109,7 @@ class Client:
         while done < count:
             while sent < count and sent - done < at_once:
                 text = [numbers.randrange(4096) for _ in range(prompt)]
-                self._send(Generate(f"{count}-{sent}", text, new, temperature=0))
+                self._send(Generate(f"{count}-{sent}", text, new, **(sampling or GREEDY)))
                 sent += 1
             for message in self._receive():
                 if isinstance(message, Step):
@@ -153,6 +163,7 @@ def run_mode(name: str, requests: int, clock: memoryview) -> dict[str, dict[str,
             answers = {
                 "decode, 1 stream": client.run(1, 1, 4, DECODE_TOKENS),
                 "decode, 8 streams": client.run(8, 8, 4, DECODE_TOKENS),
+                "decode, 8 streams, top-p 0.9": client.run(8, 8, 4, DECODE_TOKENS, **TOP_P),
                 "requests 64 + 32, 16 at once": client.run(requests, 16, 64, 32),
             }
             client.stop()
@@ -173,6 +184,64 @@ def run_mode(name: str, requests: int, clock: memoryview) -> dict[str, dict[str,
         return answers
 
 
+def control_alone(sampling: dict[str, float], steps: int = 1500) -> list[float]:
+    """Return the CPU time of each step of the control path, in microseconds."""
+    import numpy as np
+
+    from panel.server.cache import Cache
+    from panel.server.meeting import Rendezvous
+    from panel.server.messages import Generate, Step, encode
+    from panel.server.pages import PageAllocator
+    from panel.server.plan import encode_plan
+    from panel.server.roster import Roster
+    from panel.server.sampler import sample
+    from panel.server.schedule import Limits
+    from panel.server.scheduler import Scheduler
+    from panel.server.sequence import Sequence
+
+    cells = [memoryview(mmap.mmap(-1, 1 << 12)) for _ in range(4)]
+    ledger = Ledger(cells[0].cast("Q"), cells[1].cast("Q"))
+    roster = Roster(cells[2][: Roster.size(8)], 8, 60.0, ledger)
+    rendezvous = Rendezvous(cells[3][:8], memoryview(mmap.mmap(-1, 1 << 16)), 8)
+    followers = []
+    for rank in range(1, 8):
+        if not (pid := os.fork()):
+            roster.join(rank, os.getpid(), step_of=lambda: 0, interrupted=lambda: None)
+            while rendezvous.follow(roster):
+                pass
+            os._exit(0)
+        followers.append(pid)
+    roster.join(0, os.getpid(), step_of=lambda: 0, interrupted=lambda: None)
+    limits = Limits(VOCABULARY, 2048, 16, 512, (1, 2, 4, 8, 16), 0)
+    scheduler = Scheduler(
+        limits,
+        [Cache(PageAllocator(2048, 16), share=True)],
+        lambda request, limit: Sequence(request, limit, random.Random(request.rid)),
+    )
+    for number in range(BATCH):
+        scheduler.add(Generate(str(number), [1] * 20, 2 * steps, **sampling))
+    # Top-p leaves about a hundred tokens, as with the shipped model.
+    logits = np.random.default_rng(0).standard_normal((64, VOCABULARY)).astype(np.float32) * 3.3
+    spent = []
+    rendezvous.gather(roster)
+    for step in range(steps):
+        begun = time.thread_time()
+        scheduled = scheduler.next()
+        plan = scheduled.plan
+        rendezvous.release(encode_plan(plan))
+        waiting = time.thread_time()
+        rendezvous.gather(roster)
+        waited = time.thread_time()
+        rows = logits[step % 56 : step % 56 + BATCH]
+        choices = sample(rows, scheduled.sampled, plan.logit_begins)
+        encode(Step(scheduler.commit(scheduled, choices)))
+        spent.append((time.thread_time() - waited + waiting - begun) * 1e6)
+    rendezvous.release(b"")
+    for pid in followers:
+        os.waitpid(pid, 0)
+    return spent
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -186,6 +255,10 @@ def main() -> None:
     print(
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, moe-tiny, 8 ranks"
     )
+    print(f"load {os.getloadavg()[0]:.1f}\n")
+    for name, sampling in (("greedy", GREEDY), ("temperature 1, top-p 0.9", TOP_P)):
+        spent = statistics.quantiles(control_alone(sampling), n=10)
+        print(f"control alone, {name:26} median {spent[4]:4.0f} us, worst tenth {spent[8]:4.0f} us")
     columns = ("control", "control cpu", "compute", "collectives", "gather")
     print(
         f"\n{'mode':12} {'workload':30} {'tok/s':>7} {'req/s':>6}  "

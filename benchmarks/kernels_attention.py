@@ -4,8 +4,8 @@
 idle GPU. Shape: DeepSeek-V2-Lite in bf16. First each kernel is held against float32 on fresh random
 inputs, into poisoned outputs; then it is timed as one CUDA graph replays it over weights larger
 than the L2 cache. It prints a table of microseconds, GB/s and the share of the measured copy
-bandwidth, and writes the fastest configurations as JSON. It takes about a minute and a half, most
-of it compiling; parts that would start after --seconds are left out and named.
+bandwidth; of the decode's divisions it prints the rule's and the best. Most of its time goes into
+compiling; parts that would start after --seconds are left out and named.
 """
 
 from __future__ import annotations
@@ -30,20 +30,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from panel.kernels.arrivals import arrival_counts
 from panel.kernels.latent_decode import Division, Paging, latent_decode, latent_decode_reference
 from panel.kernels.latent_prepare import latent_prepare, latent_prepare_reference
-from panel.kernels.norm import add_rms_norm, add_rms_norm_reference
-from panel.kernels.overlap import allow_overlap
+from panel.kernels.norm import rms_norm, rms_norm_reference
 from panel.kernels.sampling import Draws, sample_tokens, sample_tokens_reference
 from panel.kernels.sampling_filter import Filters
-from panel.kernels.skinny import skinny_matmul, skinny_matmul_reference
-from panel.kernels.skinny_tiles import Table, Tile, as_table, configure, key
-from panel.kernels.skinny_tuning import measure, rotating
 from panel.kernels.timing import microseconds
+from panel.server.cuda.linear import linear
+from panel.server.norm import RMSNorm
 
 HIDDEN, HEADS, LATENT, ROPE, NOPE, V = 2048, 16, 512, 64, 128, 128
 LAYERS, VOCABULARY, PAGE = 27, 102400, 64
 QUERY = HEADS * (NOPE + ROPE)
 DOWN = QUERY + LATENT + ROPE
-LAYOUTS = ("columns", "depth")
 GPU = torch.device("cuda")
 
 
@@ -54,8 +51,6 @@ class Report:
     deadline: float
     copy: float = 1.0
     """Bytes a second, read and written."""
-    tiles: Table = field(default_factory=dict)
-    divisions: dict[str, dict[str, int]] = field(default_factory=dict)
     lines: list[dict[str, Any]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
@@ -107,14 +102,9 @@ def norm_of(width: int) -> tuple[torch.Tensor, torch.Tensor]:
     return gain, torch.tensor((width * 1e-6) ** 0.5, device=GPU, dtype=torch.bfloat16)
 
 
-def projection(depth: int, columns: int, layout: str = "columns") -> torch.Tensor:
-    """Return a weight [depth, columns]; `layout` is the dimension that is contiguous.
-
-    The engine's loader makes columns contiguous on a GPU.
-    """
-    if layout == "columns":
-        return rand(depth, columns, scale=depth**-0.5)
-    return rand(columns, depth, scale=depth**-0.5).t()
+def projection(depth: int, columns: int) -> torch.Tensor:
+    """Return a weight [depth, columns], contiguous as the engine's loader makes it."""
+    return rand(depth, columns, scale=depth**-0.5)
 
 
 def up_projection(layout: str = "columns", heads: int = HEADS) -> torch.Tensor:
@@ -147,28 +137,6 @@ def copy_bandwidth(report: Report) -> None:
     print(f"copy {report.copy / 1e12:.2f} TB/s, read and written", flush=True)
 
 
-def check_skinny(report: Report) -> None:
-    cases = [(rows, layout) for rows in (1, 4, 32, 64, 128) for layout in LAYOUTS]
-    at_once(lambda case: check_one_skinny(report, *case), cases)
-    x, weight, norm = rand(4, HIDDEN), projection(HIDDEN, DOWN), norm_of(HIDDEN)
-    first = skinny_matmul(x, weight, norm=norm)
-    for _ in range(20):
-        if not torch.equal(skinny_matmul(x, weight, norm=norm), first):
-            report.failed.append("skinny: two runs on the same inputs differ")
-
-
-def check_one_skinny(report: Report, rows: int, layout: str) -> None:
-    x, weight = rand(rows, HIDDEN), projection(HIDDEN, DOWN, layout)
-    norm, bias, residual = norm_of(HIDDEN), rand(DOWN), rand(rows, DOWN)
-    wanted = skinny_matmul_reference(x, weight, norm=norm, bias=bias, residual=residual)
-    out = poisoned(rows, DOWN)
-    skinny_matmul(x, weight, norm=norm, bias=bias, out=out)
-    name = f"skinny {rows} rows, {layout}"
-    report.check(name, out, wanted - residual.float())
-    skinny_matmul(x, weight, norm=norm, bias=bias, residual=residual)
-    report.check(f"{name}, residual", residual, wanted)
-
-
 def at_once(work: Callable[[Any], object], cases: Iterable[Any]) -> None:
     """Do the cases in threads: compiling is most of it."""
     with ThreadPoolExecutor(12) as pool:
@@ -199,15 +167,14 @@ def check_attention(report: Report) -> None:
         (4, 4, 16, 1000),
         (9, 2, 16, 333),
         (40, 1, 16, 200),
+        (130, 1, 16, 400),
         (2, 1, 128, 700),
         (2, 8, 4, 100),
     )
     at_once(lambda case: check_one_decode(report, *case), cases)
-    hidden, part, norm = rand(7, HIDDEN), rand(7, HIDDEN), norm_of(HIDDEN)
-    copy = hidden.clone()
-    wanted = add_rms_norm_reference(copy, part, *norm)
-    report.check("add and norm", add_rms_norm(hidden, part, *norm, out=poisoned(7, HIDDEN)), wanted)
-    report.check("add and norm, the sum", hidden, copy)
+    hidden, norm = rand(7, HIDDEN), norm_of(HIDDEN)
+    normed = rms_norm(hidden, *norm, out=poisoned(7, HIDDEN))
+    report.check("norm", normed, rms_norm_reference(hidden, *norm))
 
 
 def check_one_decode(report: Report, sequences: int, width: int, heads: int, length: int) -> None:
@@ -220,7 +187,8 @@ def check_one_decode(report: Report, sequences: int, width: int, heads: int, len
         wanted = latent_decode_reference(query, cache, LATENT, paged, up)
         out = poisoned(*wanted.shape)
         latent_decode(query, cache, LATENT, paged, up, out=out)
-        name = f"decode {sequences}x{width}, {heads} heads, {length} keys, up {up is not None and up.stride(2)}"
+        kind = "none" if up is None else "columns" if up.stride(2) == 1 else "depth"
+        name = f"decode {sequences}x{width}, {heads} heads, {length} keys, up {kind}"
         report.check(name, out, wanted)
 
 
@@ -265,44 +233,21 @@ def on_host(filters: Filters | None) -> Filters | None:
     return Filters(*(None if limit is None else limit.cpu() for limit in limits))
 
 
-def sweep_skinny(report: Report) -> None:
-    """Time every candidate; with what is fastest the later parts go on."""
-    for name, depth, columns, rows in (
-        ("down", HIDDEN, DOWN, (1, 4, 8, 32, 64, 128)),
-        ("out", HEADS * V, HIDDEN, (1, 8, 32, 64)),
-        ("head", HIDDEN, VOCABULARY, (1, 8, 32, 64)),
-    ):
-        for layout in LAYOUTS:
-            weight = projection(depth, columns, layout)
-            weights = rotating(weight)
-            for count in rows if layout == "columns" else (1, 8, 32):
-                x = rand(count, depth)
-                size = weight.nbytes + x.nbytes + count * columns * 2
-                library = microseconds([partial(torch.mm, x, each) for each in weights])
-                label = f"{name} {count}x{depth}x{columns} {layout}"
-                report.timed(f"{label} torch.mm", library, size)
-                if key(count, weight) in report.tiles:
-                    tile = Tile(**report.tiles[key(count, weight)])
-                    calls = [partial(skinny_matmul, x, each, tile=tile) for each in weights]
-                    report.timed(f"{label} skinny", microseconds(calls), size, "tile known")
-                    continue
-                results = sorted(measure(count, weights), key=lambda pair: pair[0])
-                spent, tile = results[0]
-                report.tiles |= as_table({key(count, weight): tile})
-                report.timed(f"{label} skinny+norm", spent, size, short(tile))
-                for other, worse in results[1:4]:
-                    print(f"{'':44}{other:9.2f} us  {short(worse)}", flush=True)
-    configure(report.tiles)
-
-
-def short(tile: Tile | Division) -> str:
-    return " ".join(f"{name} {value}" for name, value in asdict(tile).items())
+def short(division: Division) -> str:
+    return " ".join(f"{name} {value}" for name, value in asdict(division).items())
 
 
 def sweep_decode(report: Report) -> None:
     """Time divisions of `latent_decode`, its combining included, over the caches of all layers."""
     for sequences, length in ((1, 256), (1, 8192), (8, 256), (32, 256), (32, 4096), (128, 256)):
         sweep_one_decode(report, sequences, length)
+
+
+def candidates(rule: Division) -> list[Division]:
+    """Return the rule's division and its neighbours."""
+    pieces = (rule.pieces, min(64, rule.pieces * 2), max(1, rule.pieces // 2))
+    shapes = ((64, 8, 3), (64, 8, 2), (32, 8, 3), (32, 4, 4))
+    return list(dict.fromkeys(Division(n, *shape) for n in pieces for shape in shapes))
 
 
 def sweep_one_decode(report: Report, sequences: int, length: int) -> None:
@@ -312,31 +257,22 @@ def sweep_one_decode(report: Report, sequences: int, length: int) -> None:
     query = rand(sequences, HEADS, LATENT + ROPE, scale=(LATENT + ROPE) ** -0.5)
     size = sequences * length * (LATENT + ROPE) * 2 + ups[0].nbytes
     rule = Division.rule(sequences, HEADS)
-    tried = {rule: 0.0}
-    for keys, warps, stages in ((32, 4, 2), (32, 4, 3), (64, 4, 2), (64, 8, 2), (16, 4, 3)):
-        for pieces in {rule.pieces, max(1, rule.pieces // 4), min(64, rule.pieces * 2)}:
-            for least in {keys, 128, 256}:
-                division = Division(pieces, keys, least, warps, stages)
-                if pieces * least < 2 * length or least == keys:
-                    tried[division] = 0.0
 
     def call(division: Division, cache: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         return latent_decode(query, cache, LATENT, paged, up, division=division)
 
-    compiled = {(d.keys, d.warps, d.stages, d.pieces): d for d in tried}
+    tried = dict.fromkeys(candidates(rule), 0.0)
+    compiled = {(d.keys, d.warps, d.stages, d.pieces == 1): d for d in tried}
     at_once(lambda each: call(each, caches[0], ups[0]), compiled.values())
     for division in tried:
-        if time.monotonic() > report.deadline:
-            break
         calls = [partial(call, division, *pair) for pair in zip(caches, ups, strict=True)]
         tried[division] = microseconds(calls, replays=3)
     label = f"decode {sequences} sequences of {length}"
     report.timed(f"{label}, by rule", tried[rule], size, short(rule))
-    order = sorted((spent, short(d), d) for d, spent in tried.items() if spent)
+    order = sorted((spent, short(d)) for d, spent in tried.items())
     report.timed(f"{label}, best", order[0][0], size, order[0][1])
-    for spent, name, _ in order[1:3]:
+    for spent, name in order[1:4]:
         print(f"{'':44}{spent:9.2f} us  {name}", flush=True)
-    report.divisions[f"{sequences}x{length}"] = asdict(order[0][2])
 
 
 def time_small(report: Report) -> None:
@@ -352,11 +288,10 @@ def time_small(report: Report) -> None:
             for up in ups
         ]
         report.timed(f"prepare {rows} rows", microseconds(calls), ups[0].nbytes)
-        hidden, part, gain = rand(rows, HIDDEN), rand(rows, HIDDEN), norm_of(HIDDEN)
-        out = torch.empty_like(hidden)
-        calls = [partial(add_rms_norm, hidden, part, *gain, out=out)] * 50
-        report.timed(f"add and norm {rows} rows", microseconds(calls), hidden.nbytes * 4)
-        logits = rand(rows, VOCABULARY, dtype=torch.float32)
+        hidden, gain = rand(rows, HIDDEN), norm_of(HIDDEN)
+        calls = [partial(rms_norm, hidden, *gain)] * 50
+        report.timed(f"norm {rows} rows", microseconds(calls), hidden.nbytes * 2)
+        logits = rand(rows, VOCABULARY)
         for filtered in (False, True):
             draws = draws_of(rows, filtered)
             calls = [partial(sample_tokens, logits, draws)] * 10
@@ -370,7 +305,7 @@ def time_small(report: Report) -> None:
 class Layer:
     """The weights of a layer's attention."""
 
-    norm: tuple[torch.Tensor, torch.Tensor]
+    norm: RMSNorm
     down: torch.Tensor
     latent_norm: tuple[torch.Tensor, torch.Tensor]
     key_up: torch.Tensor
@@ -379,35 +314,32 @@ class Layer:
 
 
 def time_attention(report: Report) -> None:
-    """Time the attention side of all layers in a row, with and without overlapping launches."""
-    for layout in LAYOUTS:
-        layers = [
-            Layer(
-                norm_of(HIDDEN),
-                projection(HIDDEN, DOWN, layout),
-                norm_of(LATENT),
-                rand(HEADS, NOPE, LATENT, scale=NOPE**-0.5),
-                up_projection(layout),
-                projection(HEADS * V, HIDDEN, layout),
-            )
-            for _ in range(LAYERS)
-        ]
-        for rows, length in ((1, 256), (1, 8192), (8, 256), (32, 256)):
-            time_layers(report, layers, rows, length, layout)
+    """Time the attention side of all layers in a row, launched as the engine does."""
+    layers = [
+        Layer(
+            RMSNorm(*norm_of(HIDDEN)),
+            projection(HIDDEN, DOWN),
+            norm_of(LATENT),
+            rand(HEADS, NOPE, LATENT, scale=NOPE**-0.5),
+            up_projection(),
+            projection(HEADS * V, HIDDEN),
+        )
+        for _ in range(LAYERS)
+    ]
+    for rows, length in ((1, 256), (1, 8192), (8, 256), (32, 256), (128, 256)):
+        time_layers(report, layers, rows, length)
 
 
-def time_layers(report: Report, layers: list[Layer], rows: int, length: int, layout: str) -> None:
+def time_layers(report: Report, layers: list[Layer], rows: int, length: int) -> None:
     turns = rotation()
     paged = paging(rows, length)
     caches = [cache_for(paged) for _ in layers]
     hidden = rand(rows, HIDDEN)
     places = torch.full((rows,), length - 1, device=GPU)
     slots = paged.table[:, (length - 1) // PAGE].long() * PAGE + (length - 1) % PAGE
-    known = report.divisions.get(f"{rows}x{length}")
-    division = Division(**known) if known else None
 
     def attend(layer: Layer, cache: torch.Tensor) -> None:
-        projected = skinny_matmul(hidden, layer.down, norm=layer.norm)
+        projected = linear(hidden, layer.down, norm=layer.norm)
         query = latent_prepare(
             projected[:, :QUERY].unflatten(1, (HEADS, -1)),
             projected[:, QUERY:],
@@ -418,28 +350,21 @@ def time_layers(report: Report, layers: list[Layer], rows: int, length: int, lay
             cache,
             layer.key_up,
         )
-        mixed = latent_decode(query, cache, LATENT, paged, layer.value_up, division=division)
-        skinny_matmul(mixed, layer.out, residual=hidden)
+        mixed = latent_decode(query, cache, LATENT, paged, layer.value_up)
+        linear(mixed, layer.out, residual=hidden)
 
     size = rows * length * (LATENT + ROPE) * 2 + sum(
         weight.nbytes
         for weight in (layers[0].down, layers[0].key_up, layers[0].value_up, layers[0].out)
     )
-    for allowed in (False, True):
-        allow_overlap(allowed)
-        calls = [partial(attend, *pair) for pair in zip(layers, caches, strict=True)]
-        note = "overlapping" if allowed else "one after the other"
-        name = f"attention, a layer, {rows} x {length}, {layout}"
-        report.timed(name, microseconds(calls), size, note)
-    allow_overlap(True)
+    calls = [partial(attend, *pair) for pair in zip(layers, caches, strict=True)]
+    report.timed(f"attention, a layer, {rows} x {length}", microseconds(calls), size)
 
 
 PARTS = (
     copy_bandwidth,
-    check_skinny,
     check_attention,
     check_sampling,
-    sweep_skinny,
     time_small,
     sweep_decode,
     time_attention,
@@ -450,7 +375,7 @@ def main() -> int:
     """Do all parts; 1 where a check failed or a part did."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="where the results go, as JSON")
-    parser.add_argument("--seconds", type=float, default=90, help="start nothing after these")
+    parser.add_argument("--seconds", type=float, default=45, help="start nothing after these")
     parser.add_argument("--only", help="parts whose names hold this")
     options = parser.parse_args()
     torch.manual_seed(int(time.time()))

@@ -1,12 +1,13 @@
 """The mixture-of-experts half of a layer on one GPU: right, then fast.
 
-    python benchmarks/kernels_experts.py [--rows 1,8,32,128] [--seconds 80] [--plans plans.json]
+    python benchmarks/kernels_experts.py [--rows 1,8,32,128] [--seconds 60] [--plans plans.json]
 
 The shape is DeepSeek-V2-Lite's: hidden 2048, 64 experts of 1408 top-6, shared experts of 2816,
 bf16, random weights, random routing. Each number of rows is checked against a float32 reference
-with fresh inputs and poisoned buffers, tuned, checked again and timed by replays of a graph over
-layers that are together far larger than the L2 cache. GB/s count the weights that must be read: of
-the experts that were chosen, the shared ones and the router.
+with fresh inputs and poisoned buffers, and each launch is timed by replays of a graph over layers
+that are together far larger than the L2 cache: as planned, and divided in other ways until the time
+is up. GB/s count the weights that must be read: of the experts that were chosen, the shared ones
+and the router. `--plans` keeps the fastest; the engine uses what `expert_plan.py` says.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -22,17 +26,17 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from panel.kernels.expert_plan import DEFAULT_PLANS, Plans
-from panel.kernels.expert_tuning import Setting, tune
+from panel.kernels import experts
+from panel.kernels.expert_plan import BUCKETS, MEASURED, Plan, Plans, bucket
+from panel.kernels.expert_tiles import Tile
 from panel.kernels.experts import ExpertWeights, Workspace, moe, moe_reference
 from panel.kernels.norm import rms_norm_reference
-from panel.kernels.overlap import allow_overlap
 from panel.kernels.router import Routing
 from panel.kernels.timing import microseconds
 
 HIDDEN, EXPERTS, COLUMNS, SHARED = 2048, 64, 1408, 2816
 ROUTING = Routing(EXPERTS, 6)
-ROWS = (1, 8, 32, 128, 4, 16, 64, 2048, 512, 16384)
+ROWS = (1, 8, 32, 128, 2048, 16384)
 TOLERANCE = 1e-2
 DEVICE = "cuda"
 
@@ -54,7 +58,7 @@ def random_layer() -> ExpertWeights:
 
 def check(rows: int, layer: ExpertWeights, plans: Plans) -> tuple[float, bool]:
     """Return the relative error and whether a second run gives the same bits."""
-    workspace = Workspace.of(rows, layer, ROUTING)
+    workspace = Workspace.of(rows, layer, ROUTING, plans)
     results = []
     x = torch.randn(rows, HIDDEN, dtype=torch.bfloat16, device=DEVICE)
     counts = torch.zeros(EXPERTS, dtype=torch.int64, device=DEVICE)
@@ -63,14 +67,14 @@ def check(rows: int, layer: ExpertWeights, plans: Plans) -> tuple[float, bool]:
             poisoned.fill_(float("nan"))
         workspace.results.fill_(0xFF)
         out = torch.full_like(x, float("nan"))
-        moe(x, layer, workspace, out, counts=counts, plans=plans)
+        moe(x, layer, workspace, out, counts=counts)
         results.append(out)
     normed = rms_norm_reference(x.float(), layer.gain, layer.floor)
     logits = normed @ layer.route.float()
     ids, weights = workspace.groups.ids.long(), workspace.groups.weights
     reference = moe_reference(x, layer, ROUTING, choice=(ids, weights)).double()
     added = x.clone()
-    moe(added, layer, workspace, added, residual=added, plans=plans)
+    moe(added, layer, workspace, added, residual=added)
     wrong = (added - x.double() - reference).norm() / reference.norm()
     assert wrong < 2 * TOLERANCE, f"residual in place: {wrong:.2e}"
     scores = torch.softmax(workspace.logits, dim=-1)
@@ -84,10 +88,130 @@ def check(rows: int, layer: ExpertWeights, plans: Plans) -> tuple[float, bool]:
     return error, torch.equal(*results)
 
 
-def warm(rows: int, layer: ExpertWeights) -> None:
-    """Compile what the rules choose."""
-    x = torch.randn(rows, HIDDEN, dtype=torch.bfloat16, device=DEVICE)
-    moe(x, layer, Workspace.of(rows, layer, ROUTING), torch.empty_like(x), residual=x)
+Part = Callable[[ExpertWeights], None]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the launches for one number of rows are timed with."""
+
+    layers: list[ExpertWeights]
+    workspace: Workspace
+    x: torch.Tensor
+    out: torch.Tensor
+
+    @classmethod
+    def of(cls, rows: int, layers: list[ExpertWeights]) -> Setting:
+        x = torch.randn(rows, HIDDEN, dtype=torch.bfloat16, device=DEVICE)
+        return cls(layers, Workspace.of(rows, layers[0], ROUTING), x, torch.empty_like(x))
+
+    def parts(self, plan: Plan) -> dict[str, Part]:
+        """Return the launches by name, in order."""
+        rows, workspace, x = self.x.shape[0], self.workspace, self.x
+
+        def score(layer: ExpertWeights) -> None:
+            experts.score(x, layer, workspace)
+
+        def share(layer: ExpertWeights) -> None:
+            choice = workspace.choice(rows, layer, plan)
+            experts.choose_and_share(layer, workspace, plan, choice)
+
+        def gate_up(layer: ExpertWeights) -> None:
+            if plan.few(rows):
+                choice = workspace.choice(rows, layer, plan)
+                experts.all_gate_up(layer, workspace, plan, choice)
+            else:
+                experts.gate_up(rows, layer, workspace, plan)
+
+        def down(layer: ExpertWeights) -> None:
+            experts.down(layer, workspace, plan, x, self.out)
+
+        named = {"score": score, "share": share, "gate_up": gate_up, "down": down}
+        return {name: part for name, part in named.items() if name != "share" or not plan.few(rows)}
+
+    def once(self, plan: Plan) -> None:
+        """Run, and so compile, a plan."""
+        for part in self.parts(plan).values():
+            part(self.layers[0])
+
+    def time(self, part: Part) -> float:
+        """Return a part's microseconds."""
+        return microseconds([partial(part, layer) for layer in self.layers])
+
+    def whole(self, plan: Plan) -> float:
+        """Return the microseconds of all of it, one call."""
+        workspace = replace(self.workspace, plans=Plans({bucket(self.x.shape[0]): plan}))
+        return microseconds(
+            [
+                partial(moe, self.x, each, workspace, self.out, residual=self.x)
+                for each in self.layers
+            ]
+        )
+
+
+def others(rows: int, plan: Plan) -> dict[str, list[Plan]]:
+    """Return other plans to try, by the part in which they differ from `plan`."""
+    height = plan.gate_up.rows
+    if rows <= 64:
+        tiles = [Tile(16, 64, 64, 4, swap=True, group=2), Tile(16, 64, 128, 3, swap=True, group=2)]
+        tiles += [Tile(16, 64, 128, 4, swap=True), Tile(16, 128, 64, 4, 8, swap=True, group=2)]
+        lasts = [Tile(16, 128, 64, 4, swap=True, group=2), Tile(16, 64, 128, 5, swap=True)]
+    elif rows <= 256:
+        tiles = [Tile(height, 64, 128, 3, swap=True, group=2), Tile(height, 64, 64, 5, swap=True)]
+        lasts = [Tile(height, 128, 64, 5, group=2), Tile(height, 64, 128, 4, swap=True, group=2)]
+    else:
+        tiles = [Tile(128, 128, 64, 3, 8, group=8), Tile(128, 128, 64, 4, 8, group=16)]
+        tiles += [Tile(128, 64, 64, 4, 4, group=8), Tile(128, 128, 64, 4, 8, group=2)]
+        lasts = [Tile(128, 256, 64, 4, 8, group=8), Tile(128, 256, 64, 3, 8, group=16)]
+        lasts += [Tile(128, 128, 64, 4, 4, group=8), Tile(128, 256, 64, 3, 8, group=2)]
+    downs = [replace(plan, down=tile) for tile in lasts]
+    if rows <= 256:
+        downs += [replace(plan, parts=4), replace(plan, parts=1)]
+    if rows <= 16:
+        downs.append(replace(plan, last_adds=not plan.last_adds))
+    shares = []
+    if plan.shared is not None:
+        wide = plan.shared.rows
+        shares = [Tile(wide, 32, 64, 6), Tile(wide, 64, 64, 4, swap=True), Tile(32, 32, 128, 3)]
+    return {
+        "share": [replace(plan, shared=tile) for tile in shares],
+        "gate_up": [replace(plan, gate_up=tile) for tile in tiles if tile.rows == height],
+        "down": [each for each in downs if each.down.rows == height],
+    }
+
+
+def search(setting: Setting, plan: Plan, deadline: float) -> Plan:
+    """Print each launch as planned and otherwise; return the fastest of each."""
+    rows, best = setting.x.shape[0], plan
+    tried = others(rows, plan)
+    setting.once(plan)
+    for name, part in setting.parts(plan).items():
+        least = setting.time(part)
+        print(f"{rows:6} rows {name:8} {least:9.1f} us  as planned")
+        for other in tried.get(name, []):
+            if monotonic() > deadline:
+                break
+            try:
+                spent = setting.time(setting.parts(other)[name])
+            except Exception as error:
+                print(f"{rows:6} rows {name:8} {type(error).__name__}  {shown(name, other)}")
+                continue
+            print(f"{rows:6} rows {name:8} {spent:9.1f} us  {shown(name, other)}")
+            if spent < least:
+                least = spent
+                taken = ("down", "parts", "last_adds") if name == "down" else NAMES[name]
+                best = replace(best, **{field: getattr(other, field) for field in taken})
+    return best
+
+
+NAMES = {"share": ("shared",), "gate_up": ("gate_up",)}
+
+
+def shown(name: str, plan: Plan) -> str:
+    """Return what a part's speed depends on."""
+    if name == "down":
+        return f"{plan.down} parts {plan.parts} last {plan.last_adds:d}"
+    return str(plan.shared if name == "share" else plan.gate_up)
 
 
 def copy_bandwidth() -> float:
@@ -104,42 +228,30 @@ def must_read(workspace: Workspace) -> int:
     return 2 * (chosen * expert + 3 * HIDDEN * SHARED + HIDDEN * EXPERTS)
 
 
-def measure(rows: int, layers: list[ExpertWeights], plans: Plans, peak: float) -> str:
-    x = torch.randn(rows, HIDDEN, dtype=torch.bfloat16, device=DEVICE)
-    workspace = Workspace.of(rows, layers[0], ROUTING)
-    setting = Setting(rows, layers, workspace, x, torch.empty_like(x), print, monotonic() + 60)
-    plan = plans.of(rows)
-    needed = []
-    for layer in layers:
-        setting.input(plan, layer)
-        needed.append(must_read(workspace))
-    size = sum(needed) / len(needed)
-
-    def spent(part: str) -> float:
-        call = getattr(setting, part)
-        return microseconds([lambda layer=layer: call(plan, layer) for layer in layers])
-
-    allow_overlap(False)
-    alone = spent("whole")
-    allow_overlap(True)
-    whole = spent("whole")
-    rate = size / whole * 1e6
+def measure(setting: Setting, plan: Plan, peak: float) -> str:
+    rows, needed = setting.x.shape[0], []
+    for layer in setting.layers:
+        for part in setting.parts(plan).values():
+            part(layer)
+        needed.append(must_read(setting.workspace))
+    whole = setting.whole(plan)
+    rate = sum(needed) / len(needed) / whole * 1e6
     flops = 2 * 3 * HIDDEN * (COLUMNS * 6 + SHARED) * rows / whole / 1e6
-    parts = "  ".join(f"{part} {spent(part):8.1f}" for part in ("input", "gate_up", "down"))
+    parts = setting.parts(plan).items()
     return (
         f"{rows:6} rows {whole:9.1f} us  {rate / 1e9:6.0f} GB/s  {rate / peak:5.0%} of copy  "
-        f"{flops:6.0f} TFLOP/s   {parts}  without overlap {alone:8.1f}"
+        f"{flops:6.0f} TFLOP/s   "
+        + "  ".join(f"{name} {setting.time(part):.1f}" for name, part in parts)
     )
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--rows", default=",".join(map(str, ROWS)))
-    arguments.add_argument("--seconds", type=float, default=70, help="for the search of plans")
-    arguments.add_argument("--plans", type=Path, help="read from and written to this file")
-    arguments.add_argument("--layers", type=int, default=8)
-    arguments.add_argument("--quiet", action="store_true", help="the table alone")
-    options = arguments.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", default=",".join(map(str, ROWS)))
+    parser.add_argument("--seconds", type=float, default=60, help="when no more is tried")
+    parser.add_argument("--plans", type=Path, help="written to this file")
+    parser.add_argument("--layers", type=int, default=8)
+    options = parser.parse_args()
     begin = monotonic()
     torch.manual_seed(int(torch.seed() % (1 << 31)))
     rows = [int(count) for count in options.rows.split(",")]
@@ -147,38 +259,43 @@ def main() -> None:
     torch.cuda.empty_cache()
     layers = [random_layer() for _ in range(options.layers)]
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; copy {peak / 1e9:.0f} GB/s")
-    with ThreadPoolExecutor(12) as pool:
-        for count in rows:
-            pool.submit(warm, count, layers[0])
-    torch.cuda.synchronize()
-    print(f"{monotonic() - begin:.0f} s: weights made, first plans compiled", flush=True)
-    plans, lines = DEFAULT_PLANS, []
-    if options.plans and options.plans.exists():
-        plans = Plans.from_json(options.plans.read_text())
-    for number, count in enumerate(rows):
+    settings = {count: Setting.of(count, layers) for count in rows}
+    planned = {count: setting.workspace.plans.of(count) for count, setting in settings.items()}
+    for kind in (False, True):
+        with ThreadPoolExecutor(12) as pool:
+            for count, setting in settings.items():
+                pool.submit(setting.once, planned[count])
+                for tried in others(count, planned[count]).values() if kind else ():
+                    for other in tried:
+                        pool.submit(setting.once, other)
+        torch.cuda.synchronize()
+        what = "all" if kind else "planned"
+        print(f"{monotonic() - begin:.0f} s: {what} kernels compiled", flush=True)
+    for setting in settings.values():
+        setting.workspace.tickets.zero_()
+        setting.workspace.groups.ticket.zero_()
+    found, lines = dict(MEASURED), []
+    for number, (count, setting) in enumerate(settings.items()):
         try:
-            error, same = check(count, layers[0], plans)
-            print(
-                f"{count:6} rows by rule: relative error {error:.2e}, same bits {same}", flush=True
-            )
-            left = options.seconds - (monotonic() - begin)
-            share = max(0.0, left) / (len(rows) - number) * (2 if number < 4 else 1)
-            tuned = tune(
-                layers, ROUTING, [count],
-                known=plans, seconds=share, report=(lambda _: None) if options.quiet else print,
-            )  # fmt: skip
-            error, same = check(count, layers[-1], tuned)
-            if not (error < TOLERANCE and same):
-                raise AssertionError(f"tuned: relative error {error:.2e}, same bits {same}")
-            plans = tuned
-            lines.append(f"{measure(count, layers, plans, peak)}   error {error:.1e}")
+            left = begin + options.seconds - monotonic()
+            deadline = monotonic() + max(0.0, left) / (len(rows) - number)
+            plan = planned[count]
+            for name, each in (("planned", plan), ("fastest", None)):
+                plan = each or search(setting, plan, deadline)
+                error, same = check(count, layers[-1], Plans(dict.fromkeys(BUCKETS, plan)))
+                if not (error < TOLERANCE and same):
+                    raise AssertionError(f"{name}: relative error {error:.2e}, same bits {same}")
+                line = f"{name} {measure(setting, plan, peak)}   error {error:.1e}"
+                print(line, flush=True)
+                lines += [line, f"        {plan}"]
+            found[bucket(count)] = plan
         except Exception as failure:
             traceback.print_exc(limit=-3)
             lines.append(f"{count:6} rows FAILED: {type(failure).__name__}: {str(failure)[:200]}")
-        print(lines[-1], flush=True)
+            print(lines[-1], flush=True)
         if options.plans:
-            options.plans.write_text(plans.to_json())
-    print(f"\n{monotonic() - begin:.0f} s; us of the whole and of its parts alone")
+            options.plans.write_text(Plans(found).to_json())
+    print(f"\n{monotonic() - begin:.0f} s; us of the whole and of its launches alone")
     print("\n".join(lines))
     if any("FAILED" in line for line in lines):
         sys.exit(1)

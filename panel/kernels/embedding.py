@@ -9,8 +9,6 @@ import torch
 import triton
 import triton.language as tl
 
-from panel.kernels.overlap import await_inputs, launch_options
-
 
 def look_up_reference(
     tokens: torch.Tensor, sampled: torch.Tensor, table: torch.Tensor
@@ -35,8 +33,7 @@ def look_up(
         out = torch.empty((rows, width), dtype=table.dtype, device=table.device)
     block = min(1024, triton.next_power_of_2(width))
     grid = (rows, triton.cdiv(width, block))
-    options = launch_options(table.device)
-    _kernel[grid](tokens, sampled, table, out, width, BLOCK=block, num_warps=4, **options)
+    _kernel[grid](tokens, sampled, table, out, width, BLOCK=block, num_warps=4)
     return out
 
 
@@ -48,9 +45,7 @@ def _kernel(  # type: ignore[no-untyped-def]
     out,
     width,
     BLOCK: tl.constexpr,  # noqa: N803
-    OVERLAP: tl.constexpr,  # noqa: N803
 ):
-    await_inputs(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     token = tl.load(tokens + row)

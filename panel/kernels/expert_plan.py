@@ -1,39 +1,67 @@
-"""How a mixture of experts is divided, by number of rows: rules, or what was measured; as JSON.
+"""How a mixture of experts is divided, by number of rows: what was measured on an H200, made to fit
+other GPUs and types of numbers.
 
-All ranks must use the same plans, since the order of a sum follows from them.
+All ranks must use the same plans, since the order of a sum follows from them. Numbers of rows share
+tiles where it costs little: each tile is compiled once.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import torch
 
 from panel.kernels.expert_tiles import Tile
 
-BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048)
+BUCKETS = (2, 16, 64, 256, 512, 2048)
 """Rows that share a plan: those up to each, and from the last on."""
+HOPPER_SHARED = 227 << 10
+"""Bytes of shared memory that a program can have on a Hopper GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How one call is divided."""
 
-    input: Tile
     gate_up: Tile
     down: Tile
     """Its rows are those of `gate_up`, since they share the tiles of pairs."""
+    shared: Tile | None = None
+    """The shared experts' first weights; None: in the launch of `gate_up`, with the choice, for as
+    many rows as one tile has, and by the library, like their last weights, for more."""
     parts: int = 1
     """Parts of the shared experts' columns in the last product."""
-    shared_rows: int = 16
-    """Rows of a tile of the shared experts in the last product; at least those of `gate_up`."""
-    fuse_norm: bool = True
-    """Norm in the input's launch, where all rows are in one of its tiles."""
-    fuse_choice: bool = True
-    """Choice in the input's launch, where all rows are in one of its tiles and fit a program."""
-    last_adds: bool = True
+    last_adds: bool = False
     """Sum in the last product's launch, where all rows are in one of its tiles."""
+
+    def few(self, rows: int) -> bool:
+        """Whether the choice is in the launch of `gate_up`."""
+        return self.shared is None and rows <= self.gate_up.rows <= 16
+
+    def library(self, rows: int) -> bool:
+        """Whether the library multiplies the shared experts' weights."""
+        return self.shared is None and not self.few(rows)
+
+    def fitted(self, itemsize: int, limit: int) -> Plan:
+        """Return the plan for numbers of `itemsize` bytes and so much shared memory.
+
+        Products in float32 take no tensor cores: small tiles serve them best.
+        """
+        if itemsize == 4:
+            height = min(32, self.gate_up.rows)
+            small = Tile(height, 32, 32, stages=2)
+            shared = small if self.shared else None
+            return replace(self, gate_up=small, down=small, shared=shared)
+        height = self.gate_up.rows if limit >= HOPPER_SHARED else min(64, self.gate_up.rows)
+        gate_up = replace(self.gate_up, rows=height).fitted(itemsize, limit, gated=True)
+        # The shared experts' rows in the last product may be more than its own.
+        rows = max(height, self.shared.rows if self.shared else 0)
+        down = replace(self.down, rows=rows).fitted(itemsize, limit, gated=False)
+        shared = self.shared and self.shared.fitted(itemsize, limit, gated=True)
+        return replace(self, gate_up=gate_up, down=replace(down, rows=height), shared=shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +80,9 @@ class Plans:
 
     @classmethod
     def from_json(cls, text: str) -> Plans:
-        """Read what `to_json` wrote; buckets it lacks keep the rules."""
+        """Read what `to_json` wrote; buckets it lacks keep what was measured."""
         read = {int(rows): _plan(plan) for rows, plan in json.loads(text).items()}
-        return cls({rows: read.get(rows, _rule(rows)) for rows in BUCKETS})
+        return cls({**MEASURED, **read})
 
 
 def bucket(rows: int) -> int:
@@ -62,36 +90,43 @@ def bucket(rows: int) -> int:
     return next((most for most in BUCKETS if rows <= most), BUCKETS[-1])
 
 
+def plans_for(dtype: torch.dtype, device: torch.device) -> Plans:
+    """Return plans for numbers of a type that fit the shared memory of a device."""
+    limit = HOPPER_SHARED
+    if device.type == "cuda":
+        found = torch.cuda.get_device_properties(device)
+        limit = getattr(found, "shared_memory_per_block_optin", found.shared_memory_per_block)
+    return Plans({rows: plan.fitted(dtype.itemsize, limit) for rows, plan in MEASURED.items()})
+
+
 def _plan(plan: dict[str, Any]) -> Plan:
-    tiles = {name: Tile(**plan[name]) for name in ("input", "gate_up", "down")}
+    tiles = {name: plan[name] and Tile(**plan[name]) for name in ("gate_up", "down", "shared")}
     return Plan(**plan | tiles)
 
 
-def _rule(rows: int) -> Plan:
-    """Return a plan for large GPUs."""
-    if rows <= 16:
-        return Plan(
-            input=Tile(16, 32, 128, stages=4),
-            gate_up=Tile(16, 64, 64, stages=4),
-            down=Tile(16, 64, 128, stages=4),
-            parts=2,
-            last_adds=rows <= 4,
-        )
-    if rows <= 256:
-        height = 16 if rows <= 128 else 32
-        return Plan(
-            input=Tile(min(64, rows), 32, 64, stages=4),
-            gate_up=Tile(height, 64, 64, stages=4, group=2),
-            down=Tile(height, 128, 64, stages=4, group=2),
-            parts=2,
-            shared_rows=min(64, rows),
-            fuse_norm=rows <= 64,
-            fuse_choice=False,
-            last_adds=False,
-        )
-    height = 64 if rows <= 512 else 128
-    wide = Tile(height, 128, 64, stages=3, warps=8, group=8)
-    return Plan(wide, wide, wide, fuse_norm=False, fuse_choice=False, last_adds=False)
-
-
-DEFAULT_PLANS = Plans({rows: _rule(rows) for rows in BUCKETS})
+_FEW = Plan(
+    gate_up=Tile(16, 64, 128, stages=3, swap=True, group=2),
+    down=Tile(16, 64, 128, stages=4, swap=True, group=2),
+    parts=4,
+    last_adds=True,
+)
+MEASURED = {
+    2: replace(_FEW, gate_up=Tile(16, 64, 64, stages=4, swap=True, group=2)),
+    16: _FEW,
+    64: replace(_FEW, shared=Tile(32, 32, 128, stages=4), last_adds=False),
+    256: Plan(
+        gate_up=Tile(32, 64, 64, stages=4, swap=True, group=2),
+        down=Tile(32, 128, 64, stages=4, group=2),
+        shared=Tile(64, 32, 128, stages=3),
+        parts=2,
+    ),
+    512: Plan(
+        gate_up=Tile(64, 64, 64, stages=4, group=4),
+        down=Tile(64, 128, 64, stages=4, group=4),
+    ),
+    2048: Plan(
+        gate_up=Tile(128, 128, 64, stages=4, warps=8, group=8),
+        down=Tile(128, 256, 64, stages=3, warps=8, group=8),
+    ),
+}
+"""For bfloat16 on an H200."""

@@ -1,22 +1,17 @@
 """What one program of a matrix product does: some rows times some columns, over all of the inner
-dimension, with float32 accumulation.
+dimension, with float32 accumulation; float32 is multiplied as such.
 
-The weights stream past: they are read once, in lines of `BN` columns, `stages` blocks ahead. With
-`SWAP` they are the tall side of the product, which lets Hopper's wgmma (64 rows at least) serve few
-rows of input.
+The weights stream past: they are read in lines of `BN` columns, `stages` blocks ahead. With `SWAP`
+they are the tall side of the product, which lets Hopper's wgmma (64 rows at least) serve few rows
+of input.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import triton
 import triton.language as tl
-
-from panel.kernels.overlap import prefetch
-
-LINE_ELEMENTS = tl.constexpr(64)
-"""Elements of two bytes in a line of the L2 cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +44,31 @@ class Tile:
             "num_warps": self.warps,
         }
 
+    def fitted(self, itemsize: int, limit: int, *, gated: bool) -> Tile:
+        """Return the tile, or a smaller one of the same rows, for `limit` bytes of shared memory.
+
+        `gated`: a program has twice the columns, gates and ups.
+        """
+        tile, factor = self, 2 if gated else 1
+        while True:
+            width = factor * tile.columns
+            block = (tile.rows + width) * tile.inner * itemsize
+            result = tile.rows * width * 4
+            if max(tile.stages * block, result) + RESERVED <= limit:
+                return tile
+            if tile.stages > 2 and result + RESERVED <= limit:
+                tile = replace(tile, stages=tile.stages - 1)
+            elif tile.inner > 32 and result + RESERVED <= limit:
+                tile = replace(tile, inner=tile.inner // 2)
+            elif tile.columns > 16:
+                tile = replace(tile, columns=tile.columns // 2)
+            else:
+                return tile
+
+
+RESERVED = 2048
+"""Bytes of shared memory that the compiler may want besides the blocks."""
+
 
 @triton.jit  # type: ignore[untyped-decorator]
 def multiply(  # type: ignore[no-untyped-def]
@@ -66,34 +86,54 @@ def multiply(  # type: ignore[no-untyped-def]
     SWAP: tl.constexpr,  # noqa: N803
     EVEN: tl.constexpr,  # noqa: N803
 ):
-    """Return float32 [BM, BN] of `source` rows [begin, end) times `weights` columns.
+    """Return float32 [BM, BN], turned where `SWAP`: `source` rows [begin, end) times `weights`.
 
-    `source` [BM]: where each row begins; `line`: elements from one row of `weights` to the next.
+    `source` [BM]: where each row begins; `line`: elements from one row of `weights` to the next;
+    `column` [BN]: the columns, of which those that are not in `exists` give 0.
     """
     inner = tl.arange(0, BK)
+    # Weights that few rows use are read once; those that many use stay in the L2 cache.
+    KEEP: tl.constexpr = "" if BM >= 64 else "evict_first"  # noqa: N806
     total = tl.zeros([BN, BM] if SWAP else [BM, BN], dtype=tl.float32)
     for start in range(begin, end, BK):
         k = start + inner
+        at = weights + k[:, None] * line + column[None, :]
         if EVEN:
             x = tl.load(source[:, None] + k[None, :], mask=here[:, None], other=0.0)
-            w = tl.load(
-                weights + k[:, None] * line + column[None, :],
-                mask=exists[None, :],
-                other=0.0,
-                eviction_policy="evict_first",
-            )
+            w = tl.load(at, mask=exists[None, :], other=0.0, eviction_policy=KEEP)
         else:
             within = k < end
             x = tl.load(
                 source[:, None] + k[None, :], mask=here[:, None] & within[None, :], other=0.0
             )
-            w = tl.load(
-                weights + k[:, None] * line + column[None, :],
-                mask=within[:, None] & exists[None, :],
-                other=0.0,
-                eviction_policy="evict_first",
-            )
-        total = product(x, w, total, SWAP)
+            w = tl.load(at, mask=within[:, None] & exists[None, :], other=0.0, eviction_policy=KEEP)
+        if SWAP:
+            total = tl.dot(tl.trans(w), tl.trans(x), total, input_precision="ieee")
+        else:
+            total = tl.dot(x, w, total, input_precision="ieee")
+    return total
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def multiply_plain(  # type: ignore[no-untyped-def]
+    source,
+    here,
+    weights,
+    line,
+    begin,
+    end,
+    column,
+    exists,
+    BM: tl.constexpr,  # noqa: N803
+    BN: tl.constexpr,  # noqa: N803
+    BK: tl.constexpr,  # noqa: N803
+    SWAP: tl.constexpr,  # noqa: N803
+    EVEN: tl.constexpr,  # noqa: N803
+):
+    """Return float32 [BM, BN]; see `multiply`."""
+    total = multiply(
+        source, here, weights, line, begin, end, column, exists, BM, BN, BK, SWAP, EVEN
+    )
     if SWAP:
         total = tl.trans(total)
     return total
@@ -103,78 +143,34 @@ def multiply(  # type: ignore[no-untyped-def]
 def multiply_gated(  # type: ignore[no-untyped-def]
     source,
     here,
-    gain,
     weights,
-    line,
     columns,
-    inner_length,
-    column,
-    exists,
+    length,
+    first,
     BM: tl.constexpr,  # noqa: N803
     BN: tl.constexpr,  # noqa: N803
     BK: tl.constexpr,  # noqa: N803
     SWAP: tl.constexpr,  # noqa: N803
     EVEN: tl.constexpr,  # noqa: N803
-    NORM: tl.constexpr,  # noqa: N803
 ):
-    """Return gates and ups, float32 [BM, BN], and the squared lengths of the rows [BM].
+    """Return `silu(gates) * ups`, float32 [BM, BN], of the columns from `first` on.
 
-    `weights` has all gates, then all ups; with `NORM` the rows are multiplied by `gain` first.
+    `weights` [length, 2 * columns] has all gates, then all ups: one product computes both.
     """
-    inner = tl.arange(0, BK)
-    gates = tl.zeros([BN, BM] if SWAP else [BM, BN], dtype=tl.float32)
-    ups = tl.zeros([BN, BM] if SWAP else [BM, BN], dtype=tl.float32)
-    squares = tl.zeros([BM, BK if NORM else 1], dtype=tl.float32)
-    for start in range(0, inner_length, BK):
-        k = start + inner
-        at = weights + k[:, None] * line + column[None, :]
-        if EVEN:
-            x = tl.load(source[:, None] + k[None, :], mask=here[:, None], other=0.0)
-            readable = exists[None, :]
-        else:
-            within = k < inner_length
-            x = tl.load(
-                source[:, None] + k[None, :], mask=here[:, None] & within[None, :], other=0.0
-            )
-            readable = within[:, None] & exists[None, :]
-        gate = tl.load(at, mask=readable, other=0.0, eviction_policy="evict_first")
-        up = tl.load(at + columns, mask=readable, other=0.0, eviction_policy="evict_first")
-        if NORM:
-            wide = x.to(tl.float32)
-            squares += wide * wide
-            factor = tl.load(gain + k, mask=k < inner_length, other=0.0).to(tl.float32)
-            x = (wide * factor[None, :]).to(x.dtype)
-        gates = product(x, gate, gates, SWAP)
-        ups = product(x, up, ups, SWAP)
+    both = tl.arange(0, 2 * BN)
+    within = first + both % BN
+    column = both // BN * columns + within
+    total = multiply(
+        source, here, weights, 2 * columns, 0, length, column, within < columns,
+        BM, 2 * BN, BK, SWAP, EVEN,
+    )  # fmt: skip
     if SWAP:
-        gates, ups = tl.trans(gates), tl.trans(ups)
-    return gates, ups, tl.sum(squares, axis=1)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def prefetch_columns(  # type: ignore[no-untyped-def]
-    weights,
-    line,
-    begin,
-    end,
-    first,
-    columns,
-    BN: tl.constexpr,  # noqa: N803
-    BK: tl.constexpr,  # noqa: N803
-    OVERLAP: tl.constexpr,  # noqa: N803
-):
-    """Bring rows [begin, end) of `BN` columns from `first` on into the L2 cache."""
-    if OVERLAP:
-        for start in range(begin, end, BK):
-            k = tl.minimum(start + tl.arange(0, BK), end - 1)
-            for step in tl.static_range(0, BN, LINE_ELEMENTS):
-                prefetch(weights + k * line + tl.minimum(first + step, columns - 1), OVERLAP)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def product(x, w, total, SWAP: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """Return `total` and the product of x [BM, BK] and w [BK, BN], turned where `SWAP`."""
-    return tl.dot(tl.trans(w), tl.trans(x), total) if SWAP else tl.dot(x, w, total)
+        gates, ups = tl.split(tl.permute(tl.reshape(total, [2, BN, BM]), [1, 2, 0]))
+        result = tl.trans(gated(gates, ups))
+    else:
+        gates, ups = tl.split(tl.permute(tl.reshape(total, [BM, 2, BN]), [0, 2, 1]))
+        result = gated(gates, ups)
+    return result
 
 
 @triton.jit

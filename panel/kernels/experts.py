@@ -1,26 +1,31 @@
 """A mixture of experts on one device: a few launches, no word with the host, the same sums always.
 
-Few rows: input (norm, router, choice, shared experts' activation), gate_up, down with the sum.
-More rows: the norm, the choice, its scatter and the sum get launches of their own, as the plan for
-this number of rows says. Everything is allocated once in a `Workspace`; grids follow from shapes
-alone, so that a graph can capture a call. Bytes moved: the weights of the experts that rows chose,
-the shared ones and the router, once each while an expert's rows fit one tile.
+Few rows: logits (with the norm), gate_up (with the choice and the shared experts' part), down with
+the sum. Some rows: the choice beside the shared experts' part, and the sum, get launches of their
+own. Many rows: the library multiplies what all rows share. Everything is allocated once in a
+`Workspace`; grids follow from shapes alone, so that a graph can capture a call. Bytes moved: the
+weights of the experts that rows chose, the shared ones and the router, once each while an expert's
+rows fit one tile.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from panel.kernels.expert_down import expert_down
-from panel.kernels.expert_gate_up import expert_gate_up
-from panel.kernels.expert_input import expert_input
-from panel.kernels.expert_plan import DEFAULT_PLANS, Plan, Plans
-from panel.kernels.grouping import Groups, block_rows, route
+from panel.kernels.expert_gate_up import choose_share_and_gate_up, expert_gate_up
+from panel.kernels.expert_logits import expert_logits
+from panel.kernels.expert_plan import Plan, Plans, plans_for
+from panel.kernels.expert_route import Choice, route
+from panel.kernels.expert_shared import route_and_share, share_by_library
+from panel.kernels.grouping import Groups
 from panel.kernels.norm import rms_norm, rms_norm_reference
 from panel.kernels.router import Routing, choose_reference
 
+FUSED_ROWS = 128
+"""Most rows whose norm and logits are one launch; the library computes the logits of more."""
 EXACT_ROWS = 256
 """Most rows whose experts' results are kept in float32 until they are summed."""
 PARTS = 4
@@ -62,6 +67,7 @@ class Workspace:
     """What a call needs between its launches; shared by all layers."""
 
     routing: Routing
+    plans: Plans
     slots: int
     groups: Groups
     normed: torch.Tensor
@@ -71,40 +77,68 @@ class Workspace:
     shared: torch.Tensor
     """[rows, shared columns]"""
     act: torch.Tensor
-    """[pairs, columns]"""
+    """[rows * chosen, columns]"""
     results: torch.Tensor
-    """Bytes for a row of `hidden` for each pair and each part of the shared experts."""
+    """Bytes for a row of `hidden` for each pair and each part of the shared experts; before, for
+    the shared experts' gates and ups of many rows."""
     tickets: torch.Tensor
 
     @classmethod
-    def of(cls, rows: int, weights: ExpertWeights, routing: Routing) -> Workspace:
-        """Allocate for at most `rows` rows and layers with the shapes of `weights`."""
+    def of(
+        cls, rows: int, weights: ExpertWeights, routing: Routing, plans: Plans | None = None
+    ) -> Workspace:
+        """Allocate for at most `rows` rows and layers with the shapes of `weights`.
+
+        Without `plans` they are those for this device and type of numbers.
+        """
         dtype, device = weights.route.dtype, weights.route.device
         slots, columns, hidden = weights.down.shape
-        pairs = rows * routing.chosen
-        exact = min(rows, EXACT_ROWS) * (routing.chosen + PARTS) * 4
-        size = max(exact, rows * (routing.chosen + 1) * dtype.itemsize) * hidden
+        shared = weights.shared_down.shape[0]
+        exact = min(rows, EXACT_ROWS) * (routing.chosen + PARTS) * 4 * hidden
+        rounded = rows * (routing.chosen + 1) * dtype.itemsize * hidden
+        both = rows * 2 * shared * dtype.itemsize
 
         def empty(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
             return torch.empty(shape, dtype=dtype, device=device)
 
         return cls(
             routing=routing,
+            plans=plans or plans_for(dtype, device),
             slots=slots,
             groups=Groups.of(rows, routing, slots, device),
             normed=empty(rows, hidden),
             logits=empty(rows, routing.experts, dtype=torch.float32),
-            shared=empty(rows, weights.shared_down.shape[0]),
-            act=empty(pairs, columns),
-            results=empty(size, dtype=torch.uint8),
+            shared=empty(rows, shared),
+            act=empty(rows * routing.chosen, columns),
+            results=empty(-(-max(exact, rounded, both) // 256) * 256, dtype=torch.uint8),
             tickets=torch.zeros(hidden, dtype=torch.int32, device=device),
         )
 
-    def result_rows(self, rows: int) -> torch.Tensor:
-        """Return `results` as rows for a call with `rows` rows."""
-        hidden = self.normed.shape[1]
-        dtype = torch.float32 if rows <= EXACT_ROWS else self.normed.dtype
-        return self.results.view(dtype).view(-1, hidden)
+    def choice(
+        self,
+        rows: int,
+        weights: ExpertWeights,
+        plan: Plan,
+        real: torch.Tensor | None = None,
+        counts: torch.Tensor | None = None,
+    ) -> Choice:
+        """Return the choice for the logits of so many rows."""
+        return Choice(
+            self.logits[:rows],
+            self.routing,
+            self.groups,
+            self.slots,
+            plan.gate_up.rows,
+            weights.bias,
+            weights.table,
+            real,
+            counts,
+        )
+
+    def scratch(self, columns: int, dtype: torch.dtype) -> torch.Tensor:
+        """Return `results` as rows of so many columns."""
+        flat = self.results.view(dtype)
+        return flat[: flat.numel() // columns * columns].view(-1, columns)
 
 
 def moe_reference(
@@ -151,7 +185,6 @@ def moe(
     residual: torch.Tensor | None = None,
     real: torch.Tensor | None = None,
     counts: torch.Tensor | None = None,
-    plans: Plans = DEFAULT_PLANS,
 ) -> None:
     """Write this device's part of the mixture for `x`, plus `residual`, into `out`.
 
@@ -160,72 +193,63 @@ def moe(
     [experts], increased by the real rows that chose each expert. One call at a time a workspace.
     """
     rows = x.shape[0]
-    choose_and_share(x, weights, workspace, plans.of(rows), real=real, counts=counts)
-    gate_up(rows, weights, workspace, plans.of(rows))
-    down(weights, workspace, plans.of(rows), residual, out)
+    plan = workspace.plans.of(rows)
+    choice = workspace.choice(rows, weights, plan, real, counts)
+    score(x, weights, workspace)
+    if plan.few(rows):
+        all_gate_up(weights, workspace, plan, choice)
+    else:
+        choose_and_share(weights, workspace, plan, choice)
+        gate_up(rows, weights, workspace, plan)
+    down(weights, workspace, plan, residual, out)
+
+
+def score(x: torch.Tensor, weights: ExpertWeights, workspace: Workspace) -> None:
+    """Write the normed rows and the router's logits."""
+    rows, gain, floor, router = x.shape[0], weights.gain, weights.floor, weights.route
+    normed, logits = workspace.normed[:rows], workspace.logits[:rows]
+    if rows <= FUSED_ROWS:
+        expert_logits(x, gain, floor, router, normed, logits)
+        return
+    rms_norm(x, gain, floor, out=normed)
+    if router.dtype != torch.float32 and router.is_cuda:
+        torch.mm(normed, router, torch.float32, out=logits)
+    else:
+        torch.mm(normed.float(), router.float(), out=logits)
 
 
 def choose_and_share(
-    x: torch.Tensor,
-    weights: ExpertWeights,
-    workspace: Workspace,
-    plan: Plan,
-    *,
-    real: torch.Tensor | None = None,
-    counts: torch.Tensor | None = None,
+    weights: ExpertWeights, workspace: Workspace, plan: Plan, choice: Choice
 ) -> None:
-    """Write the normed rows, the groups and the shared experts' activation."""
-    rows, ws = x.shape[0], workspace
-    gain, floor, source = weights.gain, weights.floor, x
-    fits = rows <= plan.input.rows
-    fused = plan.fuse_norm and fits
-    if not fused:
-        source = rms_norm(x, gain, floor, out=ws.normed[:rows])
-    experts = ws.routing.experts
-    together = plan.fuse_choice and fits and block_rows(rows, experts, ws.slots) >= rows
-    logits = ws.logits[:rows]
-    expert_input(
-        source,
-        gain if fused else None,
-        floor if fused else None,
-        weights.route,
-        weights.shared_gate_up,
-        ws.normed[:rows],
-        logits,
-        ws.shared[:rows],
-        plan.input,
-        bias=weights.bias,
-        routing=ws.routing,
-        groups=ws.groups if together else None,
-        slots=ws.slots,
-        height=plan.gate_up.rows,
-        table=weights.table,
-        real=real,
-        counts=counts,
-    )
-    if not together:
-        route(
-            logits,
-            weights.bias,
-            ws.routing,
-            ws.groups,
-            slots=ws.slots,
-            height=plan.gate_up.rows,
-            table=weights.table,
-            real=real,
-            counts=counts,
-        )
+    """Write the groups and the shared experts' activation."""
+    rows = choice.logits.shape[0]
+    normed, shared = workspace.normed[:rows], workspace.shared[:rows]
+    if plan.shared is not None:
+        route_and_share(normed, weights.shared_gate_up, choice, shared, plan.shared)
+        return
+    route(choice)
+    if shared.numel():
+        both = workspace.scratch(2 * shared.shape[1], normed.dtype)[:rows]
+        share_by_library(normed, weights.shared_gate_up, both, shared)
 
 
 def gate_up(rows: int, weights: ExpertWeights, workspace: Workspace, plan: Plan) -> None:
     """Write the routed experts' activation."""
-    expert_gate_up(
+    normed, groups, act = workspace.normed[:rows], workspace.groups, workspace.act
+    expert_gate_up(normed, weights.gate_up, groups, act, plan.gate_up)
+
+
+def all_gate_up(weights: ExpertWeights, workspace: Workspace, plan: Plan, choice: Choice) -> None:
+    """Write the groups, and the activation of routed and shared experts."""
+    rows = choice.logits.shape[0]
+    choose_share_and_gate_up(
         workspace.normed[:rows],
         weights.gate_up,
-        workspace.groups,
+        weights.shared_gate_up,
+        choice,
         workspace.act,
+        workspace.shared[:rows],
         plan.gate_up,
-        chosen=workspace.routing.chosen,
     )
 
 
@@ -237,19 +261,22 @@ def down(
     out: torch.Tensor,
 ) -> None:
     """Write the experts' results and their sum."""
-    rows = out.shape[0]
+    rows, hidden = out.shape
+    library = plan.library(rows)
+    exact = rows <= EXACT_ROWS and not library
     expert_down(
         workspace.act,
         weights.down,
         workspace.shared[:rows],
         weights.shared_down,
         workspace.groups,
-        workspace.result_rows(rows),
+        workspace.scratch(hidden, torch.float32 if exact else workspace.normed.dtype),
         residual,
         out,
         workspace.tickets,
-        replace(plan.down, rows=plan.gate_up.rows),
-        parts=min(plan.parts, PARTS) if rows <= EXACT_ROWS else 1,
-        shared_rows=plan.shared_rows,
+        plan.down,
+        parts=min(plan.parts, PARTS) if exact else 1,
+        shared_rows=plan.shared.rows if plan.shared else plan.gate_up.rows,
         last_adds=plan.last_adds and rows <= plan.gate_up.rows,
+        library=library,
     )

@@ -11,47 +11,32 @@ import torch
 import triton
 import triton.language as tl
 
-from panel.kernels.overlap import await_inputs, launch_options
-
 _FEW_ROWS = 4
 """Up to these, a program for each row; beyond, weights would be read too often."""
 
 
 def combine(
-    sums: torch.Tensor,
-    logs: torch.Tensor,
-    lengths: torch.Tensor,
-    keys: int,
-    least: int,
-    value_up: torch.Tensor | None,
-    out: torch.Tensor | None,
-    dtype: torch.dtype,
-) -> torch.Tensor:
-    """Return [rows, heads * v], or [rows, heads * latent] without `value_up`.
+    sums: torch.Tensor, logs: torch.Tensor, value_up: torch.Tensor | None, out: torch.Tensor
+) -> None:
+    """Fill `out`, [rows, heads * v], or [rows, heads * latent] without `value_up`.
 
-    Shapes: sums [rows, heads, pieces, latent] and logs [rows, heads, pieces], float32: a piece's
-    weighted mean and the binary logarithm of its weights' sum; lengths int32 [sequences]; value_up
-    [heads, latent, v]. Pieces were cut in steps of `keys`, from `least` on; those beyond a length
-    are not read.
+    Shapes: sums [rows, heads, pieces, latent] and logs [rows, heads, pieces], float32, at most 64
+    pieces: a piece's weighted mean and the binary logarithm of its weights' sum; value_up [heads,
+    latent, v]. Pieces whose logarithm is -inf are not read; only others of those may follow them.
     """
     rows, heads, pieces, latent = sums.shape
     columns = latent if value_up is None else value_up.shape[2]
-    if out is None:
-        out = torch.empty((rows, heads * columns), dtype=dtype, device=sums.device)
     height = 1 if rows <= _FEW_ROWS or value_up is None else 16
     up = sums if value_up is None else value_up
-    block = min(triton.next_power_of_2(columns), 512 if value_up is None else 32)
-    block = max(block, 16)
+    block = 512 if value_up is None else 16 if height == 1 else 32
+    block = max(16, min(triton.next_power_of_2(columns), block))
     _combine[(triton.cdiv(columns, block), heads, triton.cdiv(rows, height))](
         sums,
         logs,
-        lengths,
         up,
         out,
         rows,
-        rows // lengths.shape[0],
         pieces,
-        least,
         latent,
         columns,
         up.stride(0),
@@ -59,35 +44,23 @@ def combine(
         up.stride(2),
         out.stride(0),
         ROWS=height,
-        KEYS=keys,
-        PIECES=triton.next_power_of_2(pieces),
-        GROUP=min(16 if height == 1 else 2, triton.next_power_of_2(pieces)),
+        PIECES=64,
+        GROUP=16 if height == 1 else 2,
         LATENT=max(16, triton.next_power_of_2(latent)),
         COLUMNS=block,
         UP=value_up is not None,
         num_warps=8,
-        **launch_options(sums.device),
     )
-    return out
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def piece_keys(length, pieces, least, KEYS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """Return the keys of one piece of a sequence of `length`: a multiple of `KEYS`."""
-    return tl.maximum(tl.cdiv(tl.cdiv(length, pieces), KEYS) * KEYS, least)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["rows", "pieces"])  # type: ignore[untyped-decorator]
 def _combine(  # type: ignore[no-untyped-def]
     sums,
     logs,
-    lengths,
     value_up,
     out,
     rows,
-    width,
     pieces,
-    least,
     latent,
     columns,
     up_head,
@@ -95,34 +68,30 @@ def _combine(  # type: ignore[no-untyped-def]
     up_column,
     out_row,
     ROWS: tl.constexpr,  # noqa: N803
-    KEYS: tl.constexpr,  # noqa: N803
     PIECES: tl.constexpr,  # noqa: N803
     GROUP: tl.constexpr,  # noqa: N803
     LATENT: tl.constexpr,  # noqa: N803
     COLUMNS: tl.constexpr,  # noqa: N803
     UP: tl.constexpr,  # noqa: N803
-    OVERLAP: tl.constexpr,  # noqa: N803
 ):
     block, head = tl.program_id(0), tl.program_id(1)
     heads = tl.num_programs(1)
     row = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
     column = block * COLUMNS + tl.arange(0, COLUMNS)
-    up = value_up + head.to(tl.int64) * up_head
     deep = tl.arange(0, LATENT)
     if UP:
-        # Nobody writes weights, so that they may be read ahead.
+        # They are on their way while the pieces are weighed.
         inside = (deep[:, None] < latent) & (column[None, :] < columns)
+        up = value_up + head.to(tl.int64) * up_head
         at = up + deep[:, None] * up_row + column[None, :] * up_column
         weights = tl.load(at, mask=inside, other=0.0)
-    await_inputs(OVERLAP)
 
     real = row < rows
-    length = tl.load(lengths + row // width, mask=real, other=0)
-    filled = tl.cdiv(length, piece_keys(length, pieces, least, KEYS))
     spot = (row.to(tl.int64) * heads + head) * pieces
     piece = tl.arange(0, PIECES)
-    known = (piece[None, :] < filled[:, None]) & real[:, None]
+    known = (piece[None, :] < pieces) & real[:, None]
     log = tl.load(logs + spot[:, None] + piece[None, :], mask=known, other=float("-inf"))
+    filled = tl.sum((log != float("-inf")).to(tl.int32), axis=1)
     most = tl.max(log, axis=1)
     base = tl.where(most == float("-inf"), 0.0, most)
     total = tl.sum(tl.exp2(log - base[:, None]), axis=1)

@@ -2,9 +2,10 @@
 
 Per token: the latent is normalised and the key's rope part rotated, and both go to the token's slot
 of the paged cache; the queries' rope parts are rotated; the queries' other parts meet the keys'
-up-projection ("absorbed": `nope @ key_up[head]`), so that they compare with latents directly. Bytes
-moved: those of `key_up`, heads * nope * latent * 2 in bf16 (2 MB for 16 heads of 128 and latents of
-512), once for each 16 rows or more. Source: DeepSeek-AI, "DeepSeek-V2" (2024), section 2.1.
+up-projection ("absorbed": `nope @ key_up[head]`), so that they compare with latents directly. A
+program does one token, or one block of the absorbed queries. Bytes moved: those of `key_up`, heads
+* nope * latent * 2 in bf16 (2 MB for 16 heads of 128 and latents of 512), once for each 16 rows or
+more. Source: DeepSeek-AI, "DeepSeek-V2" (2024), section 2.1.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from panel.kernels.norm import rms_norm_reference
-from panel.kernels.overlap import LINE_BYTES, await_inputs, launch_options, prefetch
-from panel.kernels.skinny import Norm
+from panel.kernels.norm import Norm, rms_norm_reference
 
 _COLUMNS = 64
 """Latent columns of one program: 16 heads of 512 give 128 programs, one a multiprocessor."""
@@ -80,11 +79,12 @@ def latent_prepare(
         out = query
     elif out is None:
         out = torch.empty((rows, heads, latent + rope), dtype=query.dtype, device=query.device)
-    block = min(64, max(16, triton.next_power_of_2(rows)))
+    height = 16 if rows <= 16 else 64
     columns = min(_COLUMNS, triton.next_power_of_2(latent))
     absorb = query if key_up is None else key_up
-    grid = (triton.cdiv(latent, columns), heads + 1, triton.cdiv(rows, block))
-    _prepare[grid](
+    blocks = triton.cdiv(latent, columns)
+    absorbing = 0 if key_up is None else blocks * heads * triton.cdiv(rows, height)
+    _prepare[(rows + absorbing,)](
         query,
         entry,
         rotation,
@@ -95,6 +95,7 @@ def latent_prepare(
         absorb,
         out,
         rows,
+        heads,
         width - rope,
         latent,
         *query.stride()[:2],
@@ -102,16 +103,15 @@ def latent_prepare(
         cache.stride(0),
         *absorb.stride()[:2],
         *out.stride()[:2],
+        HEADS=min(16, triton.next_power_of_2(heads)),
         ROPE=rope,
         HALF=triton.next_power_of_2(rope // 2),
-        ROWS=block,
+        ROWS=height,
         INNER=max(16, triton.next_power_of_2(width - rope)),
         LATENT=triton.next_power_of_2(latent),
         COLUMNS=columns,
-        LINE=LINE_BYTES // query.element_size(),
         ABSORB=key_up is not None,
         num_warps=4,
-        **launch_options(query.device),
     )
     return out
 
@@ -120,24 +120,22 @@ def latent_prepare(
 def _rotate(  # type: ignore[no-untyped-def]
     source,
     target,
-    turns,
     inside,
+    cosine,
+    sine,
     ROPE: tl.constexpr,  # noqa: N803
     HALF: tl.constexpr,  # noqa: N803
 ):
     """Rotate the pairs of rows of pointers, [rows, 1]; `inside` [rows, 1]."""
-    pair = 2 * tl.arange(0, HALF)[None, :]
-    inside = inside & (pair < ROPE)
-    cosine = tl.load(turns + pair, mask=inside, other=0.0)
-    sine = tl.load(turns + pair + 1, mask=inside, other=0.0)
-    even = tl.load(source + pair, mask=inside, other=0.0).to(tl.float32)
-    odd = tl.load(source + pair + 1, mask=inside, other=0.0).to(tl.float32)
-    kind = target.dtype.element_ty
-    tl.store(target + pair, (even * cosine - odd * sine).to(kind), mask=inside)
-    tl.store(target + pair + 1, (even * sine + odd * cosine).to(kind), mask=inside)
+    column = tl.arange(0, 2 * HALF)[None, :]
+    inside = inside & (column < ROPE)
+    values = tl.load(source + column, mask=inside, other=0.0).to(tl.float32)
+    even, odd = tl.split(tl.reshape(values, (values.shape[0], HALF, 2)))
+    turned = tl.interleave(even * cosine - odd * sine, even * sine + odd * cosine)
+    tl.store(target + column, turned.to(target.dtype.element_ty), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
 def _prepare(  # type: ignore[no-untyped-def]
     query,
     entry,
@@ -150,6 +148,7 @@ def _prepare(  # type: ignore[no-untyped-def]
     key_up,
     out,
     rows,
+    heads,
     inner,
     latent,
     query_row,
@@ -160,75 +159,54 @@ def _prepare(  # type: ignore[no-untyped-def]
     up_row,
     out_row,
     out_head,
+    HEADS: tl.constexpr,  # noqa: N803
     ROPE: tl.constexpr,  # noqa: N803
     HALF: tl.constexpr,  # noqa: N803
     ROWS: tl.constexpr,  # noqa: N803
     INNER: tl.constexpr,  # noqa: N803
     LATENT: tl.constexpr,  # noqa: N803
     COLUMNS: tl.constexpr,  # noqa: N803
-    LINE: tl.constexpr,  # noqa: N803
     ABSORB: tl.constexpr,  # noqa: N803
-    OVERLAP: tl.constexpr,  # noqa: N803
 ):
-    block, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    first = tl.program_id(2) * ROWS
-    if head == tl.num_programs(1) - 1:
-        await_inputs(OVERLAP)
-        # Each program of this last "head" takes every so many rows.
-        last = tl.minimum(first + ROWS, rows)
-        for mine in range(first + block, last, tl.num_programs(0)):
-            turns = rotation + tl.load(positions + mine) * ROPE
-            source = entry + tl.cast(mine, tl.int64) * entry_row
-            target = cache + tl.load(slots + mine) * cache_row
-            _keep(source, target, turns, gain, floor, latent, ROPE, HALF, LATENT)
-    else:
-        row = first + tl.arange(0, ROWS)
-        real = row < rows
-        at = query + row[:, None].to(tl.int64) * query_row + head * query_head
-        to = out + row[:, None].to(tl.int64) * out_row + head * out_head
+    number = tl.program_id(0)
+    if number < rows:
+        mine = number.to(tl.int64)
+        # One token: its entry first, then the rope parts of its queries.
+        pair = 2 * tl.arange(0, HALF)[None, :]
+        turn = rotation + tl.load(positions + mine) * ROPE + pair
+        cosine = tl.load(turn, mask=pair < ROPE, other=0.0)
+        sine = tl.load(turn + 1, mask=pair < ROPE, other=0.0)
+        source = entry + mine * entry_row
+        target = cache + tl.load(slots + mine) * cache_row
+        deep = tl.arange(0, LATENT)
+        inside = deep < latent
+        least = tl.load(floor).to(tl.float32)
+        factor = tl.load(gain + deep, mask=inside, other=0.0).to(tl.float32)
+        wide = tl.load(source + deep, mask=inside, other=0.0).to(tl.float32)
+        scale = tl.rsqrt(tl.sum(wide * wide, axis=0) + least * least)
+        tl.store(target + deep, (wide * scale * factor).to(cache.dtype.element_ty), mask=inside)
+        alone = tl.zeros((1, 1), tl.int32)
+        key, kept = source + latent + alone, target + latent + alone
+        _rotate(key, kept, alone == 0, cosine, sine, ROPE, HALF)
+        shift = latent if ABSORB else inner
+        for first in range(0, heads, HEADS):
+            head = first + tl.arange(0, HEADS)[:, None]
+            plain = query + mine * query_row + head * query_head + inner
+            turned = out + mine * out_row + head * out_head + shift
+            _rotate(plain, turned, head < heads, cosine, sine, ROPE, HALF)
+    elif ABSORB:
+        rest = number - rows
+        blocks = tl.cdiv(latent, COLUMNS)
+        block, which = rest % blocks, (rest // blocks % heads).to(tl.int64)
+        row = rest // (blocks * heads) * ROWS + tl.arange(0, ROWS)
         column = block * COLUMNS + tl.arange(0, COLUMNS)
         step = tl.arange(0, INNER)
-        if ABSORB:
-            up = key_up + head * up_head + step.to(tl.int64) * up_row
-            for line in tl.static_range(0, COLUMNS, LINE):
-                some = tl.where(step < inner, up, key_up + step * 0)
-                prefetch(some + block * COLUMNS + line, OVERLAP)
-            await_inputs(OVERLAP)
-            known = (step[:, None] < inner) & (column[None, :] < latent)
-            weights = tl.load(up[:, None] + column[None, :], mask=known, other=0.0)
-            known = real[:, None] & (step[None, :] < inner)
-            nope = tl.load(at + step[None, :], mask=known, other=0.0)
-            absorbed = tl.dot(nope, weights, input_precision="ieee").to(out.dtype.element_ty)
-            known = real[:, None] & (column[None, :] < latent)
-            tl.store(to + column[None, :], absorbed, mask=known)
-            to += latent
-        else:
-            await_inputs(OVERLAP)
-            to += inner
-        if block == 0:
-            place = tl.load(positions + row, mask=real, other=0)
-            turn = rotation + place[:, None] * ROPE
-            _rotate(at + inner, to, turn, real[:, None], ROPE, HALF)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _keep(  # type: ignore[no-untyped-def]
-    source,
-    target,
-    turns,
-    gain,
-    floor,
-    latent,
-    ROPE: tl.constexpr,  # noqa: N803
-    HALF: tl.constexpr,  # noqa: N803
-    LATENT: tl.constexpr,  # noqa: N803
-):
-    """Write one token's entry."""
-    column = tl.arange(0, LATENT)
-    inside = column < latent
-    least = tl.load(floor).to(tl.float32)
-    factor = tl.load(gain + column, mask=inside, other=0.0).to(tl.float32)
-    wide = tl.load(source + column, mask=inside, other=0.0).to(tl.float32)
-    scale = tl.rsqrt(tl.sum(wide * wide, axis=0) + least * least)
-    tl.store(target + column, (wide * scale * factor).to(target.dtype.element_ty), mask=inside)
-    _rotate(source + latent, target + latent, turns, True, ROPE, HALF)
+        up = key_up + which * up_head + step[:, None].to(tl.int64) * up_row + column[None, :]
+        known = (step[:, None] < inner) & (column[None, :] < latent)
+        weights = tl.load(up, mask=known, other=0.0)
+        at = query + row[:, None].to(tl.int64) * query_row + which * query_head + step[None, :]
+        known = (row[:, None] < rows) & (step[None, :] < inner)
+        absorbed = tl.dot(tl.load(at, mask=known, other=0.0), weights, input_precision="ieee")
+        to = out + row[:, None].to(tl.int64) * out_row + which * out_head + column[None, :]
+        known = (row[:, None] < rows) & (column[None, :] < latent)
+        tl.store(to, absorbed.to(out.dtype.element_ty), mask=known)

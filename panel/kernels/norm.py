@@ -11,7 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
-from panel.kernels.overlap import await_inputs, launch_options
+Norm = tuple[torch.Tensor, torch.Tensor]
+"""Gain [n] times sqrt(n), and floor, a scalar: what `rms_norm` takes."""
 
 
 def rms_norm_reference(x: torch.Tensor, gain: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:
@@ -47,47 +48,6 @@ def rms_norm(
         target.stride(1),
         BLOCK=block,
         num_warps=min(16, max(1, block // 512)),
-        **launch_options(x.device),
-    )
-    return out
-
-
-def add_rms_norm_reference(
-    hidden: torch.Tensor, part: torch.Tensor, gain: torch.Tensor, floor: torch.Tensor
-) -> torch.Tensor:
-    """Add `part` to `hidden` in place and return the norm of the sum; all [rows, n]."""
-    hidden += part
-    return rms_norm_reference(hidden, gain, floor)
-
-
-def add_rms_norm(
-    hidden: torch.Tensor,
-    part: torch.Tensor,
-    gain: torch.Tensor,
-    floor: torch.Tensor,
-    out: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Do what `add_rms_norm_reference` does; `out` may be `part`.
-
-    Shapes: hidden, part and out [rows, n], the last dimension contiguous. Bytes moved: eight a bf16
-    element.
-    """
-    out = torch.empty_like(hidden) if out is None else out
-    rows, width = hidden.shape
-    block = triton.next_power_of_2(width)
-    _add_rms_norm[(rows,)](
-        hidden,
-        part,
-        out,
-        gain,
-        floor,
-        width,
-        hidden.stride(0),
-        part.stride(0),
-        out.stride(0),
-        BLOCK=block,
-        num_warps=min(16, max(1, block // 512)),
-        **launch_options(hidden.device),
     )
     return out
 
@@ -104,9 +64,7 @@ def _rms_norm(  # type: ignore[no-untyped-def]
     target_row,
     target_head,
     BLOCK: tl.constexpr,  # noqa: N803
-    OVERLAP: tl.constexpr,  # noqa: N803
 ):
-    await_inputs(OVERLAP)
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     inside = columns < width
@@ -117,34 +75,3 @@ def _rms_norm(  # type: ignore[no-untyped-def]
     result = wide * scale * tl.load(gain + columns, mask=inside, other=0.0).to(tl.float32)
     to = target + row * target_row + head * target_head
     tl.store(to + columns, result.to(target.dtype.element_ty), mask=inside)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _add_rms_norm(  # type: ignore[no-untyped-def]
-    hidden,
-    part,
-    target,
-    gain,
-    floor,
-    width,
-    hidden_row,
-    part_row,
-    target_row,
-    BLOCK: tl.constexpr,  # noqa: N803
-    OVERLAP: tl.constexpr,  # noqa: N803
-):
-    await_inputs(OVERLAP)
-    row = tl.program_id(0).to(tl.int64)
-    columns = tl.arange(0, BLOCK)
-    inside = columns < width
-    state = hidden + row * hidden_row + columns
-    added = tl.load(part + row * part_row + columns, mask=inside, other=0.0).to(tl.float32)
-    total = tl.load(state, mask=inside, other=0.0).to(tl.float32) + added
-    rounded = total.to(hidden.dtype.element_ty)
-    tl.store(state, rounded, mask=inside)
-    wide = rounded.to(tl.float32)
-    least = tl.load(floor).to(tl.float32)
-    scale = tl.rsqrt(tl.sum(wide * wide, axis=0) + least * least)
-    result = wide * scale * tl.load(gain + columns, mask=inside, other=0.0).to(tl.float32)
-    to = target + row * target_row + columns
-    tl.store(to, result.to(target.dtype.element_ty), mask=inside)

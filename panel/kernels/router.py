@@ -116,7 +116,11 @@ def choose(  # type: ignore[no-untyped-def]
         best = tl.max(choice, axis=1)[:, None]
         found = tl.min(tl.where(choice == best, expert, EB), axis=1)
         found = tl.minimum(found, experts - 1)[:, None]
-        score = tl.sum(tl.where(expert == found, scores, 0.0), axis=1)[:, None]
+        if bias is None:
+            # One reduction less: the best is the score itself, but in a row without numbers.
+            score = tl.where(best >= 0.0, best, float("nan"))
+        else:
+            score = tl.sum(tl.where(expert == found, scores, 0.0), axis=1)[:, None]
         choice = tl.where(expert == found, float("-inf"), choice)
         taken = tl.where(expert == found, 1, taken)
         ids = tl.where(turn == number, found, ids)

@@ -15,7 +15,6 @@ import triton
 import triton.language as tl
 
 from panel.kernels.arrivals import arrival_counts, is_last
-from panel.kernels.overlap import await_inputs, launch_options
 from panel.kernels.sampling_filter import Filters, filtered
 
 
@@ -65,7 +64,8 @@ def sample_tokens(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Do what `sample_tokens_reference` does, into `tokens` and `finite` where given.
 
-    The last dimension of `logits` is contiguous. For `arrivals` see `skinny_matmul`.
+    The last dimension of `logits` is contiguous. `arrivals`, from
+    `arrival_counts`, is shared by calls that follow one another: a second stream needs its own.
     """
     rows, vocabulary = logits.shape
     device = logits.device
@@ -80,17 +80,15 @@ def sample_tokens(
     block = 1024 if rows <= 8 else 4096
     blocks = triton.cdiv(vocabulary, block)
     peaks = torch.empty((rows, blocks), dtype=torch.float32, device=device)
-    places = torch.empty((rows, blocks), dtype=torch.int32, device=device)
     masses = torch.empty((rows, blocks), dtype=torch.float64, device=device)
     highest = torch.empty(rows, dtype=torch.float32, device=device)
-    shape = {"BLOCK": block, "BLOCKS": triton.next_power_of_2(blocks), "num_warps": 4}
-    options = launch_options(device)
+    warps = 4 if rows <= 8 else 8
+    shape = {"BLOCK": block, "BLOCKS": triton.next_power_of_2(blocks), "num_warps": warps}
     _survey[(blocks, rows)](
         logits,
         draws.temperature,
         draws.uniform,
         peaks,
-        places,
         masses,
         highest,
         tokens,
@@ -100,7 +98,6 @@ def sample_tokens(
         logits.stride(0),
         DRAW=draws.filters is None,
         **shape,
-        **options,
     )
     if draws.filters is not None:
         weights = torch.empty((rows, vocabulary), dtype=torch.float32, device=device)
@@ -112,8 +109,7 @@ def sample_tokens(
             vocabulary,
             logits.stride(0),
             BLOCK=block,
-            num_warps=4,
-            **options,
+            num_warps=warps,
         )
         least = draws.filters.search(weights, arrivals)
         _draw[(blocks, rows)](
@@ -126,7 +122,6 @@ def sample_tokens(
             arrivals,
             vocabulary,
             **shape,
-            **options,
         )
     return tokens, finite
 
@@ -159,13 +154,19 @@ def _place_in(weights, target, BLOCK: tl.constexpr):  # type: ignore[no-untyped-
     return tl.minimum(first, tl.max(tl.where(filled, place, 0), axis=0))
 
 
+@triton.jit
+def _ordered(values):  # type: ignore[no-untyped-def]
+    """Return logits in float32; a NaN counts as infinite, since comparisons need an order."""
+    values = values.to(tl.float32)
+    return tl.where(values != values, float("inf"), values)
+
+
 @triton.jit  # type: ignore[untyped-decorator]
 def _survey(  # type: ignore[no-untyped-def]
     logits,
     temperatures,
     uniforms,
     peaks,
-    places,
     masses,
     highest,
     tokens,
@@ -176,48 +177,49 @@ def _survey(  # type: ignore[no-untyped-def]
     DRAW: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
     BLOCKS: tl.constexpr,  # noqa: N803
-    OVERLAP: tl.constexpr,  # noqa: N803
 ):
-    await_inputs(OVERLAP)
     block, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     blocks = tl.num_programs(0)
     temperature = tl.load(temperatures + row)
     source = logits + row * logits_row
     column = block * BLOCK + tl.arange(0, BLOCK)
     values = tl.load(source + column, mask=column < vocabulary, other=float("-inf"))
-    values = values.to(tl.float32)
-    # A NaN counts as infinite; comparisons below need ordered numbers.
-    values = tl.where(values != values, float("inf"), values)
+    values = _ordered(values)
     peak = tl.max(values, axis=0)
-    place = tl.min(tl.where(values == peak, column, vocabulary - 1), axis=0)
-    known = (peak > float("-inf")) & (peak < float("inf"))
-    weights = _weights(values, tl.where(known, peak, 0.0), temperature)
-    mass = tl.sum(tl.where(known, weights, 0.0).to(tl.float64), axis=0)
     spot = row * blocks + block
     tl.store(peaks + spot, peak)
-    tl.store(places + spot, place)
-    tl.store(masses + spot, mass)
+    if DRAW:
+        mass = tl.zeros((), tl.float32)
+        if (temperature > 0) & (peak > float("-inf")) & (peak < float("inf")):
+            mass = tl.sum(_weights(values, peak, temperature), axis=0)
+        tl.store(masses + spot, mass.to(tl.float64))
     if is_last(arrivals + row, blocks):
         number = tl.arange(0, BLOCKS)
         every = row * blocks + number
         there = number < blocks
         tops = tl.load(peaks + every, mask=there, other=float("-inf"), cache_modifier=".cg")
         top = tl.max(tops, axis=0)
-        where = tl.load(places + every, mask=there, other=0, cache_modifier=".cg")
-        best = tl.min(tl.where((tops == top) & there, where, vocabulary - 1), axis=0)
         sound = (top > float("-inf")) & (top < float("inf"))
         tl.store(finite + row, sound)
         tl.store(highest + row, top)
-        token = best
-        if DRAW:  # noqa: SIM102  (known to the compiler)
-            if sound & (temperature > 0):
+        # The block that has the token, then the token's place there.
+        chosen = tl.min(tl.where((tops == top) & there, number, BLOCKS), axis=0)
+        left = tl.zeros((), tl.float64)
+        drawn = False
+        if DRAW:
+            drawn = sound & (temperature > 0)
+            if drawn:
                 found = tl.load(masses + every, mask=there, other=0.0, cache_modifier=".cg")
                 found *= _weights(tops, top, temperature).to(tl.float64)
                 chosen, left = _block_of(found, tl.load(uniforms + row).to(tl.float64), BLOCKS)
-                inside = chosen * BLOCK + tl.arange(0, BLOCK)
-                again = tl.load(source + inside, mask=inside < vocabulary, other=float("-inf"))
-                again = _weights(again.to(tl.float32), top, temperature)
-                token = chosen * BLOCK + _place_in(again.to(tl.float64), left, BLOCK)
+        inside = chosen * BLOCK + tl.arange(0, BLOCK)
+        again = tl.load(source + inside, mask=inside < vocabulary, other=float("-inf"))
+        again = _ordered(again)
+        token = tl.min(tl.where(again == top, inside, vocabulary - 1), axis=0)
+        if DRAW:  # noqa: SIM102  (known to the compiler)
+            if drawn:
+                weights = _weights(again, top, temperature)
+                token = chosen * BLOCK + _place_in(weights, left.to(tl.float32), BLOCK)
         tl.store(tokens + row, token.to(tl.int64))
 
 
@@ -230,9 +232,7 @@ def _weigh(  # type: ignore[no-untyped-def]
     vocabulary,
     logits_row,
     BLOCK: tl.constexpr,  # noqa: N803
-    OVERLAP: tl.constexpr,  # noqa: N803
 ):
-    await_inputs(OVERLAP)
     row = tl.program_id(1).to(tl.int64)
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = column < vocabulary
@@ -257,10 +257,8 @@ def _draw(  # type: ignore[no-untyped-def]
     vocabulary,
     BLOCK: tl.constexpr,  # noqa: N803
     BLOCKS: tl.constexpr,  # noqa: N803
-    OVERLAP: tl.constexpr,  # noqa: N803
 ):
     """Draw from the weights that are not below the least; greedy and unsound rows have a token."""
-    await_inputs(OVERLAP)
     block, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     blocks = tl.num_programs(0)
     source = weights + row * vocabulary
@@ -278,5 +276,5 @@ def _draw(  # type: ignore[no-untyped-def]
             inside = chosen * BLOCK + tl.arange(0, BLOCK)
             again = tl.load(source + inside, mask=inside < vocabulary, other=0.0)
             again = tl.where(again >= floor, again, 0.0)
-            token = chosen * BLOCK + _place_in(again.to(tl.float64), left, BLOCK)
+            token = chosen * BLOCK + _place_in(again, left.to(tl.float32), BLOCK)
             tl.store(tokens + row, token.to(tl.int64))

@@ -1,10 +1,11 @@
 """The least weight that top-k, top-p and min-p keep, found without sorting.
 
 A positive float's bits are ordered as the float is, so that a weight up to 1 is a number of 30
-bits. Each launch settles five of them: for 32 thresholds it counts or adds up the weights that are
+bits. Each launch settles three of them: for 8 thresholds it counts or adds up the weights that are
 not below, and the last program of a row keeps the greatest threshold that still holds enough. That
 is exactly the k-th greatest weight, or the last one within the probability. Bytes moved: the
-weights, vocabulary * 4 a row, in each of six launches for top-k and six for top-p.
+weights, vocabulary * 4 a row, in each of ten launches for top-k and ten for top-p. More thresholds
+would need fewer launches, but arithmetic, not memory, would bound them.
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ import triton
 import triton.language as tl
 
 from panel.kernels.arrivals import is_last
-from panel.kernels.overlap import await_inputs, launch_options
 
 _BLOCK = 2048
-_BITS = 5
-_HIGHEST = 25
-"""The lowest of the first five bits of 30."""
+_BITS = 3
+_HIGHEST = 27
+"""The lowest of the first three bits of 30."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,10 @@ def _search(
             FIRST=shift == _HIGHEST,
             LAST=shift == 0,
             BLOCK=_BLOCK,
-            CHUNK=128,
+            CHUNK=512,
             WAYS=1 << _BITS,
             BLOCKS=triton.next_power_of_2(blocks),
             num_warps=4,
-            **launch_options(device),
         )
     return least
 
@@ -133,9 +132,7 @@ def _narrow(  # type: ignore[no-untyped-def]
     CHUNK: tl.constexpr,  # noqa: N803
     WAYS: tl.constexpr,  # noqa: N803
     BLOCKS: tl.constexpr,  # noqa: N803
-    OVERLAP: tl.constexpr,  # noqa: N803
 ):
-    await_inputs(OVERLAP)
     block, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     blocks = tl.num_programs(0)
     way = tl.arange(0, WAYS)
@@ -147,7 +144,7 @@ def _narrow(  # type: ignore[no-untyped-def]
     if not FIRST:
         base = tl.load(bases + row)
     thresholds = base + (way << shift)
-    sums = tl.zeros((CHUNK, WAYS), tl.float32)
+    sums = tl.zeros((WAYS, CHUNK), tl.float32)
     for start in range(0, BLOCK, CHUNK):
         column = block * BLOCK + start + tl.arange(0, CHUNK)
         values = tl.load(weights + row * vocabulary + column, mask=column < vocabulary, other=-1.0)
@@ -155,9 +152,9 @@ def _narrow(  # type: ignore[no-untyped-def]
         bits = values.to(tl.int32, bitcast=True)
         if not TOTAL:
             values = tl.full((CHUNK,), 1.0, tl.float32)
-        sums += tl.where(bits[:, None] >= thresholds[None, :], values[:, None], 0.0)
+        sums += tl.where(bits[None, :] >= thresholds[:, None], values[None, :], 0.0)
     spot = (row * blocks + block) * WAYS + way
-    tl.store(held + spot, tl.sum(sums, axis=0))
+    tl.store(held + spot, tl.sum(sums, axis=1))
     if is_last(arrivals + row, blocks):
         number = tl.arange(0, BLOCKS)
         every = held + (row * blocks + number[:, None]) * WAYS + way[None, :]

@@ -10,20 +10,22 @@ from dataclasses import asdict
 
 import torch
 
+from panel.kernels.expert_plan import HOPPER_SHARED, MEASURED, Plans
 from panel.kernels.experts import ExpertWeights, Workspace, moe
 from panel.kernels.router import Routing
 from tests.kernels.compiling import Compiled, sm90
 
 HIDDEN, EXPERTS, COLUMNS, SHARED = 2048, 64, 1408, 2816
+SMALL_CARD = 99 << 10
+"""Bytes of shared memory of a program on GPUs for desktops."""
 
 
-def some(*shape: int) -> torch.Tensor:
-    """Return a tensor of which the shape alone matters."""
-    return torch.empty(shape, dtype=torch.bfloat16, device="meta")
+def launches(rows: int, dtype: torch.dtype, limit: int = HOPPER_SHARED) -> list[Compiled]:
+    """Return what a call with some rows compiles for so much shared memory."""
 
+    def some(*shape: int) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device="meta")
 
-def launches(rows: int) -> list[Compiled]:
-    """Return what a call with some rows compiles."""
     weights = ExpertWeights(
         gain=some(HIDDEN),
         floor=some(),
@@ -34,11 +36,23 @@ def launches(rows: int) -> list[Compiled]:
         shared_down=some(SHARED, HIDDEN),
     )
     x, counts = some(rows, HIDDEN), torch.zeros(EXPERTS, dtype=torch.int64)
-    workspace = Workspace.of(rows, weights, Routing(EXPERTS, 6))
+    plans = Plans({most: plan.fitted(dtype.itemsize, limit) for most, plan in MEASURED.items()})
+    workspace = Workspace.of(rows, weights, Routing(EXPERTS, 6), plans)
     with sm90() as found:
         moe(x, weights, workspace, x, residual=x, real=torch.tensor([rows]), counts=counts)
     return found
 
 
+CASES = {
+    "one": (1, torch.bfloat16),
+    "some": (64, torch.bfloat16),
+    "many": (2048, torch.bfloat16),
+    "small card": (2048, torch.bfloat16, SMALL_CARD),
+    "float32": (1, torch.float32, SMALL_CARD),
+    "float32 some": (300, torch.float32, SMALL_CARD),
+}
+
+
 if __name__ == "__main__":
-    print(json.dumps({rows: [asdict(each) for each in launches(rows)] for rows in (2, 64, 2048)}))
+    found = {name: [asdict(each) for each in launches(*case)] for name, case in CASES.items()}
+    print(json.dumps(found))

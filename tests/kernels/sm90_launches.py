@@ -12,10 +12,9 @@ import torch
 
 from panel.kernels.latent_decode import Paging, latent_decode
 from panel.kernels.latent_prepare import latent_prepare
-from panel.kernels.norm import add_rms_norm, rms_norm
+from panel.kernels.norm import rms_norm
 from panel.kernels.sampling import Draws, sample_tokens
 from panel.kernels.sampling_filter import Filters
-from panel.kernels.skinny import skinny_matmul
 from tests.kernels.compiling import Compiled, sm90
 
 LATENT, ROPE, HEADS, HIDDEN, DOWN = 512, 64, 16, 2048, 16 * 192 + 576
@@ -32,9 +31,8 @@ def launch(rows: int) -> None:
     )
     norm = (some(HIDDEN), some().squeeze())
     hidden, cache = some(rows, HIDDEN), some(640, LATENT + ROPE)
-    add_rms_norm(hidden, some(rows, HIDDEN), *norm)
     rms_norm(hidden, *norm)
-    projected = skinny_matmul(hidden, some(DOWN, HIDDEN).t(), norm=norm)
+    projected = some(rows, DOWN)
     query = latent_prepare(
         projected[:, : -LATENT - ROPE].unflatten(1, (HEADS, -1)),
         projected[:, -LATENT - ROPE :],
@@ -47,8 +45,7 @@ def launch(rows: int) -> None:
     )
     paging = Paging(some(rows, 64, dtype=torch.int32), ints, 64)
     value_up = some(HEADS, 128, LATENT).transpose(1, 2)
-    mixed = latent_decode(query, cache, LATENT, paging, value_up)
-    skinny_matmul(mixed, some(HIDDEN, HIDDEN), residual=hidden)
+    latent_decode(query, cache, LATENT, paging, value_up)
     logits = some(rows, 102400, dtype=torch.float32)
     sample_tokens(logits, Draws(floats, floats))
     sample_tokens(logits, Draws(floats, floats, Filters(ints, floats, floats)))
@@ -60,6 +57,7 @@ def main() -> None:
     with sm90() as found:
         launch(1)
         launch(32)
+        launch(128)
     print(json.dumps([asdict(each) for each in found]))
 
 

@@ -11,24 +11,21 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from panel.kernels.expert_plan import BUCKETS, DEFAULT_PLANS, Plan, Plans
+from panel.kernels.expert_plan import BUCKETS, MEASURED, Plan, Plans, plans_for
 from panel.kernels.expert_tiles import Tile
 from panel.kernels.experts import ExpertWeights, Workspace, moe, moe_reference
 from panel.kernels.norm import rms_norm_reference
 from panel.kernels.router import Routing
 
 SMALL = Tile(16, 32, 32)
-FUSED = Plan(SMALL, SMALL, SMALL, parts=2)
-APART = Plan(
-    replace(SMALL, swap=True),
-    replace(SMALL, swap=True, group=2),
-    replace(SMALL, columns=16, swap=True, group=2),
-    parts=3,
-    shared_rows=32,
-    fuse_norm=False,
-    fuse_choice=False,
-    last_adds=False,
-)
+TURNED = replace(SMALL, swap=True, group=2)
+FEW = Plan(SMALL, SMALL, parts=2, last_adds=True)
+FEW_TURNED = Plan(TURNED, replace(TURNED, columns=16), parts=2)
+SOME = Plan(SMALL, SMALL, shared=replace(SMALL, rows=32), parts=3)
+SOME_TURNED = Plan(TURNED, replace(TURNED, columns=16), shared=TURNED, parts=2)
+MANY = Plan(replace(SMALL, rows=32), replace(SMALL, rows=32, group=2))
+PLANS = {"few": FEW_TURNED, "some": SOME, "many": MANY}
+every_plan = pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 
 
 @dataclass(frozen=True)
@@ -70,13 +67,13 @@ def run(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the kernel's result and the reference's, after `calls` on one workspace."""
     dtype, hidden = weights.route.dtype, weights.route.shape[0]
-    workspace = Workspace.of(rows, weights, routing)
+    workspace = Workspace.of(rows, weights, routing, plans(plan))
     workspace.results.fill_(0xFF)  # no numbers
     workspace.act.fill_(float("nan"))
     for _ in range(calls):
         x = torch.randn(rows, hidden).to(dtype)
         out = torch.full_like(x, float("nan"))
-        moe(x, weights, workspace, out, plans=plans(plan), **options)
+        moe(x, weights, workspace, out, **options)
     logits = rms_norm_reference(x.float(), weights.gain, weights.floor) @ weights.route.float()
     assert close(workspace.logits, logits)
     choice = workspace.groups.ids.long(), workspace.groups.weights
@@ -100,14 +97,15 @@ PLAIN = Routing(8, 3)
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize(
-    ("rows", "plan"), [(1, FUSED), (7, FUSED), (16, FUSED), (3, APART), (40, APART)]
+    ("rows", "plan"),
+    [(1, FEW), (7, FEW), (16, FEW_TURNED), (3, SOME_TURNED), (40, SOME), (35, MANY)],
 )
 def test_rows(rows: int, plan: Plan, dtype: torch.dtype) -> None:
     ours, reference = run(rows, weights_of(PLAIN, Shape(), dtype), PLAIN, plan, calls=2)
     assert close(ours, reference)
 
 
-@pytest.mark.parametrize("plan", [FUSED, APART])
+@every_plan
 @pytest.mark.parametrize(
     "shape", [Shape(hidden=72, columns=20, shared=36), Shape(shared=0)], ids=["odd", "no shared"]
 )
@@ -127,10 +125,10 @@ def test_widths(shape: Shape, plan: Plan) -> None:
 def test_routing(routing: Routing) -> None:
     weights = weights_of(routing, Shape(slots=routing.experts), torch.float32)
     weights = replace(weights, bias=torch.randn(routing.experts))
-    assert close(*run(6, weights, routing, FUSED))
+    assert close(*run(6, weights, routing, FEW))
 
 
-@pytest.mark.parametrize("plan", [FUSED, APART])
+@every_plan
 @pytest.mark.parametrize(
     "table",
     [
@@ -150,14 +148,14 @@ def test_experts_elsewhere(table: list[int], plan: Plan) -> None:
     assert close(ours, reference) or (not reference.any() and not ours.any())
 
 
-@pytest.mark.parametrize("plan", [FUSED, APART])
+@every_plan
 def test_all_rows_on_the_same_experts(plan: Plan) -> None:
     weights = weights_of(PLAIN, Shape(), torch.float32)
     weights = replace(weights, route=weights.route * 0)
-    assert close(*run(16 if plan is FUSED else 35, weights, PLAIN, plan))
+    assert close(*run(16 if plan is FEW_TURNED else 35, weights, PLAIN, plan))
 
 
-@pytest.mark.parametrize("plan", [FUSED, APART])
+@every_plan
 @pytest.mark.parametrize(
     "real", [torch.tensor([True, False, True, True, False]), torch.tensor([3]), None]
 )
@@ -169,12 +167,12 @@ def test_padding_goes_to_no_expert_and_is_not_counted(
     assert counts.sum() == 3 * (5 if real is None else 3)
 
 
-@pytest.mark.parametrize("plan", [FUSED, APART])
+@every_plan
 def test_residual_in_place(plan: Plan) -> None:
     weights = weights_of(PLAIN, Shape(), torch.float32)
     x = torch.randn(4, 64)
     reference = moe_reference(x, weights, PLAIN, residual=x)
-    moe(x, weights, Workspace.of(6, weights, PLAIN), x, residual=x, plans=plans(plan))
+    moe(x, weights, Workspace.of(6, weights, PLAIN, plans(plan)), x, residual=x)
     assert close(x, reference)
 
 
@@ -184,14 +182,43 @@ def test_a_row_that_is_no_number_spoils_no_other() -> None:
     x = torch.randn(4, 64)
     x[2, 5] = float("nan")
     reference, out = moe_reference(x, weights, PLAIN), torch.empty_like(x)
-    moe(x, weights, Workspace.of(4, weights, PLAIN), out, plans=plans(FUSED))
+    moe(x, weights, Workspace.of(4, weights, PLAIN, plans(FEW)), out)
     assert out[2].isnan().all()
     others = torch.tensor([0, 1, 3])
     assert close(out[others], reference[others])
 
 
+def test_shapes_of_a_small_model_by_the_plans_as_they_are() -> None:
+    routing = Routing(16, 4, normalise=True)
+    weights = weights_of(routing, Shape(256, 64, 64, 16), torch.float32)
+    for rows in (1, 4, 20):
+        workspace = Workspace.of(rows, weights, routing)
+        x = torch.randn(rows, 256)
+        out = torch.empty_like(x)
+        moe(x, weights, workspace, out)
+        assert close(out, moe_reference(x, weights, routing))
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+@pytest.mark.parametrize("limit", [99 << 10, 163 << 10, 227 << 10])
+def test_plans_fit_the_shared_memory(itemsize: int, limit: int) -> None:
+    for plan in MEASURED.values():
+        fitted = plan.fitted(itemsize, limit)
+        assert fitted.gate_up.rows == fitted.down.rows
+        for tile, factor in ((fitted.gate_up, 2), (fitted.shared, 2), (fitted.down, 1)):
+            if tile is not None:
+                block = (tile.rows + factor * tile.columns) * tile.inner * itemsize
+                assert tile.stages >= 2
+                assert tile.stages * block <= limit
+
+
+def test_plans_as_they_were_measured_where_they_fit() -> None:
+    assert plans_for(torch.bfloat16, torch.device("cpu")) == Plans(MEASURED)
+
+
 def test_plans_as_json() -> None:
-    assert Plans.from_json(DEFAULT_PLANS.to_json()) == DEFAULT_PLANS
-    assert Plans.from_json("{}") == DEFAULT_PLANS
-    assert DEFAULT_PLANS.of(100) is DEFAULT_PLANS.of(128)
-    assert DEFAULT_PLANS.of(99999) is DEFAULT_PLANS.of(2048)
+    known = Plans(MEASURED)
+    assert Plans.from_json(known.to_json()) == known
+    assert Plans.from_json("{}") == known
+    assert known.of(100) is known.of(128)
+    assert known.of(99999) is known.of(2048)

@@ -86,13 +86,13 @@ def paged(lengths: list[int], width: int, dtype: torch.dtype) -> tuple[torch.Ten
 @pytest.mark.parametrize(
     ("dtype", "lengths", "width", "heads", "latent", "division", "up"),
     [
-        (torch.float32, [50], 1, 3, 32, Division(3, 16, 16, 4, 2), True),
-        (torch.float16, [50], 1, 3, 32, Division(3, 16, 16, 4, 2), False),
-        (torch.float32, [5, 70, 33], 1, 2, 40, Division(4, 16, 16, 4, 2), False),
-        (torch.float16, [5, 70, 33], 1, 2, 40, Division(4, 16, 16, 4, 2), True),
-        (torch.float32, [5, 40, 33], 2, 2, 32, Division(2, 16, 32, 4, 2), True),
-        (torch.float16, [5, 40, 33], 2, 2, 32, Division(2, 16, 32, 4, 2), False),
-        (torch.float16, [9, 3], 8, 9, 24, Division(1, 16, 16, 4, 2), True),
+        (torch.float32, [50], 1, 3, 32, Division(3, 16, 4, 2), True),
+        (torch.float16, [50], 1, 3, 32, Division(3, 16, 4, 2), False),
+        (torch.float32, [5, 70, 33], 1, 2, 40, Division(4, 16, 4, 2), False),
+        (torch.float16, [5, 70, 33], 1, 2, 40, Division(4, 16, 4, 2), True),
+        (torch.float32, [5, 40, 33], 2, 2, 32, Division(2, 16, 4, 2), True),
+        (torch.float16, [5, 40, 33], 2, 2, 32, Division(2, 16, 4, 2), False),
+        (torch.float16, [9, 3], 8, 9, 24, Division(1, 16, 4, 2), True),
     ],
 )
 def test_decode(

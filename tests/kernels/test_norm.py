@@ -11,12 +11,7 @@ import torch
 
 pytest.importorskip("triton", reason="triton has wheels for Linux on x86-64 only")
 
-from panel.kernels.norm import (
-    add_rms_norm,
-    add_rms_norm_reference,
-    rms_norm,
-    rms_norm_reference,
-)
+from panel.kernels.norm import rms_norm, rms_norm_reference
 from panel.server.norm import RMSNorm
 
 FLOOR = torch.tensor((256 * 1e-6) ** 0.5)
@@ -50,13 +45,3 @@ def test_the_engine_s_own_form_is_the_same_function() -> None:
     x, gain = torch.randn(4, 256), torch.rand(256)
     norm = RMSNorm.of(gain, 1e-6)
     assert torch.allclose(norm(x), rms_norm_reference(x, norm.gain, norm.floor), atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_add_and_norm(dtype: torch.dtype) -> None:
-    hidden, part = torch.randn(3, 200, dtype=dtype), torch.randn(3, 200, dtype=dtype)
-    gain, before = torch.randn(200, dtype=dtype), hidden.clone()
-    wanted = add_rms_norm_reference(before, part, gain, FLOOR)
-    assert add_rms_norm(hidden, part, gain, FLOOR, out=part) is part
-    assert close(part, wanted)
-    assert close(hidden, before)

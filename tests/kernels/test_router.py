@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panel.kernels import grouping
-from panel.kernels.grouping import Groups, group_reference, most_tiles, route
+from panel.kernels import expert_route
+from panel.kernels.expert_route import Choice, route
+from panel.kernels.grouping import Groups, group_reference, most_tiles
 from panel.kernels.router import Routing, choose_reference
 
 ROUTINGS = [
@@ -31,7 +32,7 @@ def test_choice_with_ties(routing: Routing, biased: bool, dtype: torch.dtype) ->
     logits = torch.randint(-2, 3, (30, routing.experts)).to(dtype)
     bias = torch.randint(0, 2, (routing.experts,)).float() if biased else None
     groups = Groups.of(30, routing, routing.experts, "cpu")
-    route(logits, bias, routing, groups, slots=routing.experts, height=16)
+    route(Choice(logits, routing, groups, routing.experts, 16, bias=bias))
     ids, weights = choose_reference(logits, bias, routing)
     assert torch.equal(groups.ids, ids.int())
     assert torch.allclose(groups.weights, weights, atol=1e-6, rtol=1e-5)
@@ -42,10 +43,10 @@ def test_of_equal_scores_the_lowest_number_wins() -> None:
     assert ids.tolist() == [[0, 1, 2]] * 2
 
 
-@pytest.mark.parametrize("block", [128, 8], ids=["one program", "several"])
+@pytest.mark.parametrize("sorted_rows", [256, 0], ids=["one launch", "two"])
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
-def test_pairs_are_sorted_and_cut(block: int, data: st.DataObject) -> None:
+def test_pairs_are_sorted_and_cut(sorted_rows: int, data: st.DataObject) -> None:
     rows, experts, chosen = data.draw(st.integers(1, 40)), 10, data.draw(st.integers(1, 4))
     slots = data.draw(st.integers(1, 12))
     table = data.draw(st.lists(_table(experts, slots), min_size=1, max_size=3))
@@ -54,21 +55,17 @@ def test_pairs_are_sorted_and_cut(block: int, data: st.DataObject) -> None:
     routing, height = Routing(experts, chosen), data.draw(st.sampled_from([16, 32]))
     groups = Groups.of(rows, routing, slots, "cpu")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grouping, "block_rows", lambda *_: block)
+        patch.setattr(expert_route, "SORTED_ROWS", sorted_rows)
+        places = torch.tensor(table, dtype=torch.int32)
         for _ in range(2):
-            route(
-                logits, None, routing, groups,
-                slots=slots, height=height, table=torch.tensor(table, dtype=torch.int32),
-            )  # fmt: skip
+            route(Choice(logits, routing, groups, slots, height, table=places))
     ids = choose_reference(logits, None, routing)[0].tolist()
     wanted = [[table[row % len(table)][expert] for expert in ids[row]] for row in range(rows)]
-    pair_rows, places, tiles = group_reference(wanted, height)
-    assert groups.place.tolist() == places
-    assert groups.pair_row[: len(pair_rows)].tolist() == pair_rows
+    cells, tiles = group_reference(wanted, height)
+    assert groups.slots.tolist() == wanted
+    assert groups.cells[: len(cells)].tolist() == cells
     assert list(zip(*groups.tiles[:, : groups.total].tolist(), strict=True)) == tiles
     assert groups.total <= most_tiles(rows, chosen, slots, height)
-    for row, turn in torch.nonzero(groups.place >= 0).tolist():
-        assert groups.pair_weight[groups.place[row, turn]] == groups.weights[row, turn]
 
 
 @st.composite

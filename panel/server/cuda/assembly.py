@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from panel.kernels.overlap import allow_overlap
 from panel.server.cuda.forward import KernelForward
 from panel.server.cuda.layout import Paper
 from panel.server.cuda.sampler import KernelSampler
@@ -23,7 +22,6 @@ def with_kernels(
     """
     if forward.owner is not None or not served(forward.model):
         return None
-    allow_overlap(False)
     options, rows = place.options, step_rows(place.options)
     stack = Stack.of(
         forward.model,

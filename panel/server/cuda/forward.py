@@ -39,16 +39,25 @@ class KernelForward:
         return self.stack.reduction
 
     def __call__(self, plan: Plan, *, poisoned: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-        width = self._width(plan)
+        return self.run(plan, self.width(plan), None, poisoned=poisoned), None
+
+    def run(
+        self, plan: Plan, width: int, drafts: torch.Tensor | None, *, poisoned: bool
+    ) -> torch.Tensor:
+        """Return the wanted logits, with `width` tokens of each decoding sequence.
+
+        `drafts` [sequences, n] are its tokens after the first where the plan leaves them open.
+        """
         layout = lay_out(plan, self.paper, width)
         captured = self.graphs.get((layout.count, width))
         if captured is None or plan.work is not Work.DECODE or poisoned:
-            return self._launch(layout, poisoned=poisoned), None
+            return self._launch(layout, drafts, poisoned=poisoned)
         captured.input.fill(layout.arrays)
+        _fill_in(captured.input, layout, drafts)
         captured.graph.replay()
         if width == 1:
-            return captured.logits[: len(layout.wanted)], None
-        return captured.logits[self._device(layout)], None
+            return captured.logits[: len(layout.wanted)]
+        return captured.logits[self._device(layout)]
 
     def watched(self, reduction: Reduction) -> Forward:
         return replace(self, stack=replace(self.stack, reduction=reduction), graphs={})
@@ -67,8 +76,11 @@ class KernelForward:
             logits = self.stack(step)
         self.graphs[rows, width] = Captured(graph, inputs, logits)
 
-    def _launch(self, layout: Layout, *, poisoned: bool) -> torch.Tensor:
+    def _launch(
+        self, layout: Layout, drafts: torch.Tensor | None, *, poisoned: bool
+    ) -> torch.Tensor:
         inputs = upload(layout.arrays, self.stack.cache.device)
+        _fill_in(inputs, layout, drafts)
         wanted = self._device(layout)
         step = Step(layout.count, layout.width, layout.chunks, inputs.views, wanted)
         return self.stack(step, poisoned=poisoned)
@@ -76,7 +88,13 @@ class KernelForward:
     def _device(self, layout: Layout) -> torch.Tensor:
         return upload({"wanted": layout.wanted}, self.stack.cache.device).views["wanted"]
 
-    def _width(self, plan: Plan) -> int:
+    def width(self, plan: Plan) -> int:
         """Return the tokens of each sequence that graphs exist for, else as planned."""
         fitting = (width for count, width in self.graphs if count == plan.rows)
         return min((width for width in fitting if width >= plan.width), default=plan.width)
+
+
+def _fill_in(inputs: Uploaded, layout: Layout, drafts: torch.Tensor | None) -> None:
+    if drafts is not None:
+        decoding = inputs.views["tokens"][: layout.count * layout.width]
+        decoding.view(layout.count, layout.width)[:, 1 : 1 + drafts.shape[1]] = drafts

@@ -68,7 +68,7 @@ def lay_out(plan: Plan, paper: Paper, width: int) -> Layout:
     chunks = []
     pieces = [arrays]
     begin = count * width
-    ends = []
+    ends: list[int] = []
     keys = []
     for segment in plan.prefilling:
         size = len(segment.tokens)
@@ -84,8 +84,7 @@ def lay_out(plan: Plan, paper: Paper, width: int) -> Layout:
             }
         )
         begin += size
-        if segment.logits:
-            ends.append(begin - 1)
+        ends += range(begin - segment.prefill_rows, begin)
     for name in ("tokens", "positions", "slots", "real"):
         arrays[name] = np.concatenate([piece[name] for piece in pieces])
     if chunks:

@@ -41,15 +41,21 @@ def weights_of(experts: ExpertsApart) -> ExpertWeights:
     )
 
 
-def with_table(weights: ExpertWeights, placement: Placement) -> ExpertWeights:
-    """Return the weights with the places of the experts as they are now.
+def with_table(weights: ExpertWeights, placement: Placement, rows: int) -> ExpertWeights:
+    """Return the weights with the places of the experts as they are now, for so many rows.
 
-    A graph that captures this reads the places anew each time: a rebalance changes them.
+    A graph that captures this reads the places anew each time: a rebalance changes them. Replicas
+    take turns by rules that a rebalance changes too, so that the table has a line for each row.
     """
     if placement.everything:
         return weights
-    count = weights.route.shape[1]
-    table = torch.full((count,), -1, dtype=torch.int32, device=weights.route.device)
-    own = placement.experts[placement.own]
-    table[own] = torch.arange(own.shape[0], dtype=torch.int32, device=own.device)
+    experts = placement.experts[placement.own]
+    slots = torch.arange(experts.shape[0], dtype=torch.int32, device=experts.device)
+    shape = (rows if placement.replicated else 1, weights.route.shape[1])
+    table = torch.full(shape, -1, dtype=torch.int32, device=experts.device)
+    if placement.replicated:
+        row = torch.arange(rows, device=experts.device)[:, None]
+        period, turn = placement.period[placement.own], placement.turn[placement.own]
+        slots = torch.where(row % period == turn, slots, -1)
+    table.scatter_reduce_(1, experts.expand(shape[0], -1), slots.expand(shape[0], -1), "amax")
     return replace(weights, table=table)

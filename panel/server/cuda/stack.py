@@ -9,7 +9,6 @@ import torch
 from torch.nn.functional import silu
 
 from panel.kernels.embedding import look_up
-from panel.kernels.expert_plan import DEFAULT_PLANS, Plans
 from panel.kernels.experts import ExpertWeights, Workspace, moe
 from panel.kernels.latent_decode import Paging, latent_decode
 from panel.kernels.latent_prepare import latent_prepare
@@ -53,7 +52,8 @@ class Stack:
     experts: tuple[ExpertWeights | None, ...]
     """Of each layer; None for a plain one."""
     workspace: Workspace | None
-    plans: Plans = DEFAULT_PLANS
+    aux: torch.Tensor | None = None
+    """Where a draft head finds what the tapped layers put out, [rows, tapped layers * hidden]."""
 
     @classmethod
     def of(
@@ -85,7 +85,9 @@ class Stack:
         if poisoned:
             hidden.fill_(float("nan"))
         caches = self.cache.unbind(0)
-        for layer, experts, cache in zip(self.model.layers, self.experts, caches, strict=True):
+        for number, (layer, experts, cache) in enumerate(
+            zip(self.model.layers, self.experts, caches, strict=True)
+        ):
             assert isinstance(layer.attention, LatentAttention)
             mixed = self._attend(layer.attention, hidden, step, cache)
             self._add(hidden, mixed, layer.attention.out, layer.attention.out_bias)
@@ -93,7 +95,8 @@ class Stack:
                 case Dense() as dense:
                     self._dense(dense, hidden)
                 case ExpertsApart(placement=placement) if experts is not None:
-                    self._mix(with_table(experts, placement), placement, hidden, step)
+                    self._mix(experts, placement, hidden, step)
+            self.model.tell(number, hidden, self.aux)
         if step.wanted is not None:
             hidden = hidden[step.wanted]
         if not hidden.shape[0]:
@@ -150,13 +153,12 @@ class Stack:
         out = hidden if alone else self.reduction.part(hidden.shape[0])
         moe(
             hidden,
-            weights,
+            with_table(weights, placement, hidden.shape[0]),
             self.workspace,
             out,
             residual=hidden if alone else None,
             real=step.views["real"],
             counts=placement.load,
-            plans=self.plans,
         )
         if not alone:
             self.reduction.add_sum_(hidden)
@@ -193,7 +195,6 @@ def served(model: Model) -> bool:
             isinstance(layer.feed_forward, Dense)
             or (
                 isinstance(layer.feed_forward, ExpertsApart)
-                and not layer.feed_forward.placement.replicated
                 and layer.feed_forward.shared.split is None
             )
         )

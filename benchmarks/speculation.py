@@ -1,0 +1,214 @@
+"""What speculation brings: tok/s without and with each method, by batch, and where a cycle goes.
+
+    python benchmarks/speculation.py [--batch 1 4 16] [--method off ngram eagle3] [--simulate RATE]
+                                     [--tokens 200] [--rounds 3] [-- ENGINE FLAGS]
+
+Serves the model, by default the shipped one on eight ranks of this machine, without the HTTP front
+end, once a method, and lets it go on with pieces of this project's documents (with random tokens
+where the model has no tokenizer). Drafts are always made, whether they pay or not; the fastest of
+some rounds counts, in which the methods take turns. `cycle` is the
+time of a step with drafts over that of one without; it pays where the tokens of a cycle are more.
+With `--simulate` each drafted token is accepted with that probability: for speed alone, the text
+means nothing. On GPUs: `-- --tp-size=1 --model-path FOLDER --load-format dummy`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import socket
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from panel.server.spawner import preload
+
+METHODS = ("off", "ngram", "eagle3")
+PROMPT = 48
+ROOT = Path(__file__).parents[1]
+
+
+class Client:
+    """Speaks with rank 0 in place of the front end."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        import msgspec
+
+        from panel.server.messages import Frames, FromEngine
+
+        self._connection = connection
+        self._frames = Frames()
+        self._decoder = msgspec.msgpack.Decoder(FromEngine)
+        self._stats: Any = None
+        while not any(type(message).__name__ == "Started" for message in self._receive()):
+            pass
+
+    def run(self, name: str, prompts: list[list[int]], new: int) -> tuple[float, Any, Any]:
+        """Run requests all at once; return seconds and the statistics before and after."""
+        from panel.server.messages import Generate, Stats, Step
+
+        before = self._stats
+        for number, prompt in enumerate(prompts):
+            self._send(Generate(f"{name}-{number}", prompt, new, temperature=0))
+        left, seconds = len(prompts), 0.0
+        began = time.perf_counter()
+        settled = False
+        while not settled:
+            for message in self._receive():
+                if isinstance(message, Step):
+                    left -= sum(news.finish is not None for news in message.news)
+                    seconds = seconds if left else seconds or time.perf_counter() - began
+                elif isinstance(message, Stats):
+                    self._stats = message
+                    settled = not left and not message.running
+        return seconds, before, self._stats
+
+    def stop(self) -> None:
+        from panel.server.messages import Drain
+
+        self._send(Drain(0))
+        while self._receive():
+            pass
+
+    def _send(self, message: Any) -> None:
+        from panel.server.messages import encode
+
+        self._connection.sendall(encode(message))
+
+    def _receive(self) -> list[Any]:
+        data = self._connection.recv(1 << 16)
+        return [self._decoder.decode(body) for body in self._frames.feed(data)] if data else []
+
+
+def texts(folder: Path, vocabulary: int, count: int) -> list[list[int]]:
+    """Return prompts: pieces of the documents, or random tokens."""
+    numbers = random.Random(0)
+    tokenizer = folder / "tokenizer.json"
+    if not tokenizer.exists():
+        return [[numbers.randrange(vocabulary) for _ in range(PROMPT)] for _ in range(count)]
+    from tokenizers import Tokenizer
+
+    prose = " ".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))
+    ids = Tokenizer.from_file(str(tokenizer)).encode(prose).ids
+    begins = [numbers.randrange(len(ids) - PROMPT) for _ in range(count)]
+    return [ids[begin : begin + PROMPT] for begin in begins]
+
+
+def serve(method: str, batches: list[int], new: int, flags: list[str]) -> list[dict[str, Any]]:
+    """Return a row for each batch."""
+    from panel.server.checks import prepare
+    from panel.server.gang import fork_gang
+    from panel.server.options import parse
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    argv = ["--disable-prefix-cache", f"--port={port}", f"--speculative-algorithm={method}"]
+    argv += ["--speculative-adaptive=false", *flags]
+    with tempfile.TemporaryDirectory() as scratch:
+        result, log = Path(scratch, "result"), str(Path(scratch, "log"))
+        gang = prepare(parse(argv))
+
+        def frontend(options: object, engine: socket.socket, *_: object) -> int:
+            client = Client(engine)
+            rows = []
+            for batch in batches:
+                prompts = texts(gang.folder, gang.config.vocab_size, batch)
+                client.run(f"warm-{batch}", prompts, 24)
+                rows.append(row(method, batch, new, *client.run(str(batch), prompts, new)))
+            client.stop()
+            result.write_text(json.dumps(rows))
+            return 0
+
+        lifeline, keep = os.pipe()
+        sources = [*(f"rank-{rank}" for rank in range(gang.options.tp_size)), "frontend"]
+        pids = fork_gang(gang, frontend, dict.fromkeys(sources, log), lifeline, keep)
+        codes = {name: os.waitpid(pid, 0)[1] for name, pid in pids.items()}
+        os.close(lifeline)
+        os.close(keep)
+        if any(codes.values()):
+            sys.exit(f"{codes}\n{Path(log).read_text()[-3000:]}")
+        rows: list[dict[str, Any]] = json.loads(result.read_text())
+        return rows
+
+
+def row(
+    method: str, batch: int, new: int, seconds: float, before: Any, after: Any
+) -> dict[str, Any]:
+    """Return the figures of one run."""
+    drafts = after.spec_drafts - before.spec_drafts
+    cycles = after.spec_cycles - before.spec_cycles
+    return {
+        "method": method,
+        "batch": batch,
+        "tok/s": batch * new / seconds,
+        "step ms": after.step_ms,
+        "tokens a cycle": 1 + (after.spec_accepted_tokens - before.spec_accepted_tokens) / drafts
+        if drafts
+        else 1.0,
+        "parts ms": {
+            part: 1e3 * (total - before.spec_seconds[part]) / cycles
+            for part, total in after.spec_seconds.items()
+        }
+        if cycles
+        else {},
+        "collectives": after.step_collectives,
+        "collectives ms": after.step_collective_ms,
+        "simulated": after.spec_simulated,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--method", choices=METHODS, nargs="+", default=list(METHODS))
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--simulate", type=float)
+    parser.add_argument("flags", nargs="*", metavar="ENGINE FLAGS")
+    arguments = parser.parse_args()
+    preload()
+    flags = list(arguments.flags)
+    if arguments.simulate is not None:
+        flags.append(f"--speculative-simulate-acceptance={arguments.simulate}")
+        print(f"acceptance is SIMULATED at {arguments.simulate:g}: the text means nothing")
+    machine = platform.processor() or platform.machine()
+    load = os.getloadavg()[0]
+    print(f"{machine}, {os.cpu_count()} cores, load {load:.1f}; {' '.join(flags) or 'moe-tiny'}")
+    print(
+        f"\n{'method':8} {'batch':>5} {'tok/s':>7} {'gain':>6} {'step ms':>8} {'cycle':>6} "
+        f"{'tokens':>7} {'extend':>7} {'draft':>7} {'verify':>7} {'collectives':>16}"
+    )
+    # The methods take turns, because other work on the machine comes and goes.
+    found = [
+        each
+        for _ in range(arguments.rounds)
+        for method in arguments.method
+        for each in serve(method, arguments.batch, arguments.tokens, flags)
+    ]
+    plain: dict[int, dict[str, Any]] = {}
+    for method in arguments.method:
+        for batch in arguments.batch:
+            runs = [each for each in found if (each["method"], each["batch"]) == (method, batch)]
+            each = max(runs, key=lambda run: run["tok/s"])
+            base = plain.setdefault(batch, each)
+            parts = [each["parts ms"].get(part) for part in ("extend", "draft", "verify")]
+            shown = " ".join(f"{'-' if ms is None else f'{ms:.2f}':>7}" for ms in parts)
+            meetings = f"{each['collectives']:.0f} in {each['collectives ms']:.2f} ms"
+            print(
+                f"{method:8} {each['batch']:5} {each['tok/s']:7.0f} "
+                f"{each['tok/s'] / base['tok/s']:5.2f}x {each['step ms']:8.2f} "
+                f"{each['step ms'] / base['step ms']:5.2f}x {each['tokens a cycle']:7.2f} "
+                f"{shown} {meetings:>16}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
