@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from panel.domain.events import Gang
 from panel.domain.redact import redact
-from panel.domain.verdict import Status, Verdict
+from panel.domain.verdict import Related, Status, Verdict
 from panel.triage.advice import advise
 from panel.triage.cause import Cause
 from panel.triage.root import find_cause
 from panel.triage.scene import NEVER, Scene
+from panel.triage.signature import Catalog
 from panel.triage.words import evidence, headline, reason, secondary
 
 _REFUSING = ("cli", "config")
 """Families of what ends a launch before any rank exists."""
+_GPU_ONLY = "cuda-runtime"
+_MOST_ALIKE = 3
 
 
 def conclude(scene: Scene) -> Verdict:
     """Return the verdict on all there is."""
     gang = scene.gang
-    if gang.refused is not None:
-        return _plain(scene, "refused", gang.refused.reason, "cli_bad_combo", gang.refused.t)
     cause = find_cause(scene)
+    if gang.refused is not None and cause is None:
+        return _refused(scene, gang.refused)
     if cause is not None:
         return _failed(scene, cause)
     if gang.keeper_lost is not None:
@@ -36,6 +40,21 @@ def conclude(scene: Scene) -> Verdict:
     return _plain(scene, "running", _running(scene), None, None)
 
 
+def _refused(scene: Scene, told: Gang) -> Verdict:
+    """Return the verdict on a launch that never had a rank: by the reason of the engine, or, where
+    its first process was killed before it could give one, by that."""
+    if told.code is not None and told.code < 0:
+        return _plain(scene, "crashed", told.reason, "helper_died", told.t)
+    return _plain(scene, "refused", told.reason, "cli_bad_combo", told.t)
+
+
+def related(catalog: Catalog, kind: str) -> tuple[Related, ...]:
+    """Return a kind and those that it might be taken for, each with what tells it apart."""
+    others = catalog.alike(kind)[:_MOST_ALIKE]
+    kinds = [kind, *others] if others else []
+    return tuple(Related(kind=each, sign=sign) for each in kinds if (sign := catalog.sign(each)))
+
+
 def _failed(scene: Scene, cause: Cause) -> Verdict:
     return Verdict(
         status=_status(scene, cause),
@@ -45,15 +64,23 @@ def _failed(scene: Scene, cause: Cause) -> Verdict:
         t=round(scene.t, 3),
         t_first=round(cause.t, 3) if scene.timed or cause.deaths else None,
         kind=cause.kind,
-        family=scene.catalog.family(cause.kind),
+        family=_family(scene, cause.kind),
         root_ranks=cause.roots,
         secondary=secondary(scene, cause),
         phase=cause.phase,
         confidence=cause.confidence,
         evidence=evidence(scene, cause),
         advice=advise(scene, cause),
+        related=related(scene.catalog, cause.kind),
         missing=scene.missing,
     )
+
+
+def _family(scene: Scene, kind: str) -> str | None:
+    """Return the family of a kind: what is filed under the GPU's runtime has another home where no
+    rank uses a GPU."""
+    family = scene.catalog.family(kind)
+    return "process-death" if family == _GPU_ONLY and scene.device == "cpu" else family
 
 
 def _status(scene: Scene, cause: Cause) -> Status:

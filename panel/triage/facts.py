@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from panel.domain.since import Since
+
 _WORLD_FLAGS = ("tp-size", "tensor-parallel-size", "tp", "nproc-per-node", "nproc_per_node")
 _SHORT = {
     "-tp": "tensor-parallel-size",
@@ -24,6 +26,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int = 0
     t0_unix: float = 0.0
     sources: dict[str, int | None] = {}
+    since: Since | None = None
 
     def flags(self) -> dict[str, str]:
         """Return the flags by long name; switches are `true`."""

@@ -18,6 +18,8 @@ _TOGETHER_UNTIMED_S = 120.0
 _CLOSE_S = 2.0
 """A fault with a name this soon after one without is believed before it."""
 _OUTSIDE = ("APIServer", "EngineCore", "main")
+_PHASES = {"spawner": "import"}
+"""What a process is there for, where it has not said a word about it."""
 _NUMBER = re.compile(r"\d+")
 
 
@@ -65,7 +67,7 @@ def _cause(scene: Scene, first: Mark, group: Sequence[Mark]) -> Cause:
         who,
         what,
         _confidence(scene, first, roots),
-        first.phase or scene.phase(first.rank),
+        first.phase or scene.phase(first.rank) or _PHASES.get(first.source),
         tuple(group),
         detail=_detail(first),
     )

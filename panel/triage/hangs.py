@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from panel.probes.hang.look import Standing, laggards
+from panel.probes.hang.suspect import patience
 from panel.triage.cause import Cause, subject
 from panel.triage.mark import Mark
 from panel.triage.scene import NEVER, Scene
@@ -44,7 +45,7 @@ def find_hang(scene: Scene) -> Cause | None:
         )  # fmt: skip
     if scene.stop != NEVER:
         return _by_marks(scene, signs)
-    return _by_marks(scene, signs) or _by_beats(scene) or _by_silence(scene)
+    return _by_marks(scene, signs) or _by_beats(scene) or _by_ledger(scene) or _by_silence(scene)
 
 
 def odd_ranks(scene: Scene) -> tuple[int, ...]:
@@ -109,6 +110,24 @@ def _by_beats(scene: Scene) -> Cause | None:
     return Cause(
         "unknown_hang", roots, scene.t - oldest, subject(roots, "the gang"), what,
         "high" if late else sure(roots), "serving", hung=True,
+    )  # fmt: skip
+
+
+def _by_ledger(scene: Scene) -> Cause | None:
+    """A start in which the others wait for ranks that stand still for longer than their phase may
+    take."""
+    standings = [Standing(beat.rank, beat.meetings, beat.waiting) for beat in scene.beats]
+    late = laggards(standings)
+    behind = [beat for beat in scene.beats if beat.rank in late]
+    if not behind or any(
+        beat.phase == "serving" or beat.age < patience(beat.phase) for beat in behind
+    ):
+        return None
+    oldest = max(beat.age for beat in behind)
+    return Cause(
+        "unknown_hang", late, scene.t - oldest, subject(late),
+        f"let{'s' if len(late) == 1 else ''} the others wait, without a move for {oldest:.0f} s",
+        "medium", behind[0].phase, hung=True,
     )  # fmt: skip
 
 

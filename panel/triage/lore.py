@@ -13,6 +13,7 @@ _WORLD = re.compile(
     r"(?:tp_size|tensor_parallel_size|world[_ ]size|nranks|in world size)[=: ]+(?P<size>\d+)"
 )
 _VERSION = re.compile(r"vLLM API server version v?(\d[\w.]+)|LLM engine \(v(\d[\w.]+)\)")
+_DEVICE = re.compile(r"^rank \d+ of \d+, (cpu|cuda)\b")
 _USAGE = re.compile(r"\[--([a-z0-9][a-z0-9-]*)")
 _COMM = re.compile(
     r"ncclCommInitRank\w* comm \S+ rank (?P<rank>\d+) nranks (?P<nranks>\d+) "
@@ -35,6 +36,8 @@ class Lore:
         self.engine = ""
         self.version = ""
         self.world = 0
+        self.device = ""
+        """Where the ranks compute, `cpu` or `cuda`; empty where they do not say."""
         self.arguments: dict[str, str] = {}
         """Flags by long name, as the engine prints them at its start."""
         self.usage: set[str] = set()
@@ -78,6 +81,8 @@ class Lore:
             self.serving = (t, offset)
         if match := _WORLD.search(said.text):
             self.world = max(self.world, int(match["size"]))
+        if match := _DEVICE.search(said.text):
+            self.device = match[1]
         if match := _VERSION.search(said.text):
             self.version = match[1] or match[2]
         if said.bare and "[--" in said.text:

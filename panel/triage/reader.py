@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from panel.logs.grammars.wrappers import Wrapper
 from panel.logs.severity import Level
+from panel.triage.fatal import BEGINS, FatalDump, frame_words
 from panel.triage.lore import Lore
 from panel.triage.mark import Mark, classify, classify_chain, phase_of_frames
 from panel.triage.signature import Catalog
@@ -29,6 +30,22 @@ class _Open(NamedTuple):
     said: Said
 
 
+class _Crash(NamedTuple):
+    """The mark of a native crash, and the dump that is being read behind it."""
+
+    mark: Mark
+    dump: FatalDump
+
+    @property
+    def so_far(self) -> Mark:
+        """The mark with the frame that is known by now."""
+        frame = self.dump.frame
+        if frame is None:
+            return self.mark
+        groups = {**self.mark.groups, "frame": frame_words(frame)}
+        return self.mark._replace(groups=groups, lines=(*self.mark.lines, frame))
+
+
 class LineReader:
     """Reads the lines of one source that are worth it, in order."""
 
@@ -38,13 +55,14 @@ class LineReader:
         self.wrappers: tuple[Wrapper, ...] = ()
         self._catalog = catalog
         self._traces: dict[_Key, _Open] = {}
+        self._crashes: dict[_Key, _Crash] = {}
         self._ignored: set[_Key] = set()
         self._last: _Key = _NOBODY
 
     @property
     def open(self) -> bool:
-        """Whether the next line may go on with a traceback."""
-        return bool(self._traces)
+        """Whether the next line may go on with a traceback or a dump."""
+        return bool(self._traces or self._crashes)
 
     def read(self, line: LogLine, t: float | None, hot: bool) -> Iterator[Mark]:
         """Take a physical line that arrived at `t`; yield the marks that it completes.
@@ -56,8 +74,9 @@ class LineReader:
             yield from self._read(line._replace(text=piece), t, hot)
 
     def pending(self) -> list[Mark]:
-        """Return the marks of tracebacks that may still go on."""
-        return [
+        """Return the marks of tracebacks and dumps that may still go on."""
+        crashes = [crash.so_far for crash in self._crashes.values()]
+        return crashes + [
             mark
             for key, begun in self._traces.items()
             if key not in self._ignored and (chain := begun.trace.so_far())
@@ -71,13 +90,17 @@ class LineReader:
         text = LogLine(line.offset, line.number, said.text)
         if not said.bare:
             yield from self._end_others(said, key)
+        if key in self._crashes:
+            if self._crashes[key].dump.feed(text):
+                return
+            yield self._crashes.pop(key).so_far
         open_trace = self._traces.get(key)
         if open_trace is None:
             if not TraceReader.begins(said.text):
                 if _IGNORED.match(said.text):
                     self._ignored.add(key)
                 if hot:
-                    yield from self._of_line(said, text, t)
+                    yield from self._of_last_words(key, self._of_line(said, text, t))
                 return
             open_trace = self._traces[key] = _Open(TraceReader(), t, said)
         elif hot and said.bare and not open_trace.trace.framing:
@@ -108,6 +131,14 @@ class LineReader:
                 for chain in begun.trace.end():
                     yield from self._of_chain(other, begun, chain)
                 del self._traces[other]
+
+    def _of_last_words(self, key: _Key, marks: Iterator[Mark]) -> Iterator[Mark]:
+        """Keep back the mark of a native crash until the dump behind it has named the frame."""
+        for mark in marks:
+            if BEGINS.match(mark.lines[0].text):
+                self._crashes[key] = _Crash(mark, FatalDump())
+            else:
+                yield mark
 
     def _of_line(self, said: Said, line: LogLine, t: float) -> Iterator[Mark]:
         rank = self.lore.rank(said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from panel.triage.cause import Cause, subject
 from panel.triage.deaths import alone, find_death
+from panel.triage.explain import explain
 from panel.triage.faults import find_fault
 from panel.triage.hangs import find_hang, odd_ranks
 from panel.triage.kernel import find_kernel
@@ -37,6 +38,7 @@ def find_cause(scene: Scene) -> Cause | None:
     hang = None if local else find_hang(scene)
     if hang is not None and (cause is None or hang.roots or not cause.roots):
         cause = hang
+    cause = explain(scene, cause)
     return _by_kernel(scene, cause) or _by_counts(scene, cause) or cause or _weak(scene)
 
 

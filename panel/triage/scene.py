@@ -7,6 +7,7 @@ import signal
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from panel.domain.since import Since
 from panel.triage.gang import GangState
 from panel.triage.mark import Mark
 from panel.triage.member import Member
@@ -71,6 +72,8 @@ class Scene(NamedTuple):
     """The last lines of each log."""
     pids: Mapping[int, int] = {}
     """Rank by pid, as logs tell."""
+    device: str = ""
+    """Where the ranks compute, `cpu` or `cuda`; empty where they do not say."""
     buses: Mapping[str, int] = {}
     """Rank by PCI address, as NCCL tells."""
     usage: frozenset[str] = frozenset()
@@ -78,6 +81,8 @@ class Scene(NamedTuple):
     beats: tuple[Beat, ...] = ()
     codes: ExitCodes = ExitCodes({}, ())
     missing: tuple[str, ...] = ()
+    since: Since | None = None
+    """What is new against the last good launch."""
 
     @property
     def everyone(self) -> frozenset[int]:

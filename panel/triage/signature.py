@@ -15,10 +15,10 @@ import msgspec
 
 from panel.domain.versions import Span
 
-Role = Literal["root", "victim", "death", "hang", "stop", "harmless", "inferred"]
+Role = Literal["root", "victim", "death", "hang", "stop", "harmless", "hint", "inferred"]
 """`root` may name its reporter; `victim` points away from it; `death` tells of another process's
 end; `hang` of waiting; `stop` of an end that was asked for; `harmless` lets nothing else match;
-`inferred` has no text."""
+`hint` is no failure, but explains one that nothing else does; `inferred` has no text."""
 Scope = Literal["rank", "all", "none", "named", "others"]
 """Whom a root blames: those that report it, every rank, no rank, the rank in the text, or those
 that do not report it."""
@@ -76,6 +76,10 @@ class Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     cause: str = ""
     facts: tuple[str, ...] = ()
     """Entries of the failure catalogue it comes from."""
+    sign: str = ""
+    """By what this kind is told from those that look alike; it holds for all signatures of it."""
+    like: tuple[str, ...] = ()
+    """Kinds that look alike, the most alike first; it counts in both directions."""
     advice: tuple[AdviceText, ...] = ()
     family: str = ""
 
@@ -115,6 +119,22 @@ class Catalog(NamedTuple):
         """Return the family of a kind."""
         found = self.of_kind(kind)
         return found.family if found else None
+
+    def sign(self, kind: str) -> str:
+        """Return by what a kind is told from others, empty where nothing says so."""
+        own = (rule.signature.sign for rule in self.rules if rule.signature.kind == kind)
+        return next(filter(None, own), "")
+
+    def alike(self, kind: str) -> list[str]:
+        """Return the kinds that look like this one, those that it names itself first."""
+        named = [
+            other
+            for rule in self.rules
+            if rule.signature.kind == kind
+            for other in rule.signature.like
+        ]
+        naming = [rule.signature.kind for rule in self.rules if kind in rule.signature.like]
+        return list(dict.fromkeys((*named, *naming)))
 
 
 @cache

@@ -12,11 +12,14 @@ _LINKS = (
     "During handling of the above exception, another exception occurred:",
 )
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?::(?: (?P<message>.*))?)?$")
-_FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
+FRAME = re.compile(
+    r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+)| in (?P<native>.+))?'
+)
+"""Of a traceback, or of a dump by faulthandler, which writes ` in` without a comma."""
 _MESSAGE_LINES = 40
 _LINES = 600
 _HINTS = re.compile(r"Possible solutions?:")
-_FOREIGN = re.compile(
+FOREIGN = re.compile(
     r"/(?:torch|multiprocessing|asyncio|concurrent|uvloop|contextlib|importlib|threading|runners)\b"
 )
 
@@ -60,15 +63,15 @@ class Link(NamedTuple):
     def deciding(self) -> tuple[LogLine, ...]:
         """The line of the exception, then the last frame of the project and what it ran."""
         frames = [
-            index for index, line in enumerate(self.lines[: self.raised]) if _FRAME.match(line.text)
+            index for index, line in enumerate(self.lines[: self.raised]) if FRAME.match(line.text)
         ]
-        own = [index for index in frames if not _FOREIGN.search(self.lines[index].text)]
+        own = [index for index in frames if not FOREIGN.search(self.lines[index].text)]
         chosen = [self.lines[self.raised]]
         if frames:
             last = (own or frames)[-1]
             chosen.append(self.lines[last])
             following = self.lines[last + 1 : self.raised]
-            chosen += [line for line in following[:1] if not _FRAME.match(line.text)]
+            chosen += [line for line in following[:1] if not FRAME.match(line.text)]
         return tuple(chosen)
 
 

@@ -102,11 +102,13 @@ class Triage:
             timed=all(reader.timed for reader in self.sources.values()) and bool(self.sources),
             tails={name: reader.tail for name, reader in self.sources.items()},
             pids=pids,
+            device=next((each.device for each in lore if each.device), ""),
             buses={bus: rank for each in lore for bus, rank in each.buses.items()},
             usage=frozenset(flag for each in lore for flag in each.usage),
             beats=beats,
             codes=self._codes or _codes_of(engine),
             missing=missing,
+            since=self.facts.since,
         )
 
     def _in_time(self, reader: SourceReader) -> list[Mark]:

@@ -43,10 +43,13 @@ def _once(what: str, where: str) -> str:
 
 
 def reason(scene: Scene, cause: Cause) -> str:
-    """Return why such a thing happens, as the signatures tell it."""
+    """Return why such a thing happens, as the signatures tell it, and where a dump says it did."""
     own = (mark.signature for mark in cause.marks if mark.kind == cause.kind)
     texts = (each.cause for each in (*own, scene.catalog.of_kind(cause.kind)) if each)
-    return next(filter(None, texts), "")
+    text = next(filter(None, texts), "")
+    frames = dict.fromkeys(mark.groups.get("frame", "") for mark in cause.marks)
+    frame = next(filter(None, frames), "")
+    return f"{text}; Python stood at {frame}" if frame else text
 
 
 def secondary(scene: Scene, cause: Cause) -> dict[str, str]:

@@ -56,7 +56,7 @@ def test_the_ladder_goes_up_by_itself_as_far_as_it_is_harmless() -> None:
         done[rung.step] = Outcome("seen", "file")
     assert tuple(taken) == AUTOMATIC
     rungs = plan(Means(), done)  # type: ignore[arg-type]
-    assert [rung.number for rung in rungs] == [0, 1, 2, 3]
+    assert [rung.number for rung in rungs] == [0, 1, 2, 3, 4]
     assert rungs[0].result == "seen"
     following = next_rung(rungs, automatic=False)
     assert following is not None
@@ -67,7 +67,7 @@ def test_what_cannot_be_done_is_passed_over_and_says_why() -> None:
     means = Means(ras="no NCCL", stacks="Yama")
     rungs = plan(means, {"look": Outcome("")})
     assert next_rung(rungs, automatic=True) is None
-    assert [rung.refused for rung in rungs] == ["", "no NCCL", "Yama", ""]
+    assert [rung.refused for rung in rungs] == ["", "no NCCL", "Yama", "", ""]
 
 
 def standings(*entered: tuple[int, bool]) -> list[Standing]:
@@ -88,7 +88,7 @@ def test_a_rank_that_waits_elsewhere() -> None:
 def test_a_gang_in_motion_has_no_laggard() -> None:
     assert laggards(standings((5, False), (4, False))) == ()
     assert "nobody is behind" in ledger_words(standings((5, False), (5, False)))
-    assert "lost wake-up" in ledger_words(standings((5, True), (5, True)))
+    assert "wake-up was lost" in ledger_words(standings((5, True), (5, True)))
     assert "no ledger" in ledger_words(())
 
 

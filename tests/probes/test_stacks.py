@@ -16,7 +16,7 @@ import pytest
 
 from panel.domain.stacks import Frame, ProcessStacks, Thread
 from panel.probes.stacks import pyspy, right, signalled
-from panel.probes.stacks.grouping import group
+from panel.probes.stacks.grouping import group, main_frames, meeting
 from panel.probes.stacks.pyspy import Target
 from panel.probes.stacks.take import take
 from panel.probes.stacks.text import lines
@@ -249,3 +249,32 @@ def test_those_without_a_stack_stand_alone() -> None:
     ]
     groups = group([*silent, _stack(0, ("wait", "server/roster.py", 1))])
     assert [each.ranks for each in groups] == [(3,), (5,), (0,)]
+
+
+def at(rank: int, *frames: tuple[str, str], state: str = "S") -> ProcessStacks:
+    thread = Thread(
+        name="MainThread",
+        frames=tuple(Frame(name=name, file=file, line=1) for name, file in frames),
+    )
+    return ProcessStacks(source=f"rank-{rank}", pid=rank, rank=rank, state=state, threads=(thread,))
+
+
+WAIT = ("Roster.wait", "roster.py")
+LEADER = (WAIT, ("Rendezvous.gather", "meeting.py"), ("run", "leader.py"))
+FOLLOWER = (WAIT, ("_Gates.sleep", "meeting.py"), ("Rendezvous.follow", "meeting.py"))
+ELSEWHERE = (WAIT, ("Barrier.wait", "meeting.py"), ("all_reduce", "reduction.py"))
+
+
+def test_ranks_in_another_meeting_come_before_the_leader_who_is_alone_in_his_part() -> None:
+    followers = [at(rank, *FOLLOWER) for rank in (1, 3, 4)]
+    groups = group([at(0, *LEADER), at(2, *ELSEWHERE), at(5, *ELSEWHERE), *followers])
+    assert [each.ranks for each in groups] == [(2, 5), (0,), (1, 3, 4)]
+
+
+def test_both_sides_of_a_step_wait_in_one_meeting() -> None:
+    leader, follower, barrier = (
+        meeting(main_frames(at(0, *frames))) for frames in (LEADER, FOLLOWER, ELSEWHERE)
+    )
+    assert leader == follower != ()
+    assert barrier == ("all_reduce", "reduction.py")
+    assert meeting(main_frames(at(0, ("fire", "faults.py")))) == ()

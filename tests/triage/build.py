@@ -5,6 +5,7 @@ A description has a script, a line a step: `SECONDS WHO VERB REST`. WHO is `r3`,
 `main`, `core`, `api`, `helper` or `host`. Verbs: `say` and `err` (through the engine's logger),
 `raw` (written past it), `trace TYPE: message @ file:function: source; … || …` (cause first),
 `exit`, `state`, `kernel`, `gpu`, `health`, `stop`, `quiet`. `{r}` is the rank, `{pid}` its process.
+`early` is a script in front of the start; `since` is what `launch.json` has under that name.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Builder:
     def build(self, folder: Path) -> None:
         """Write the folder."""
         self._spawn()
+        for step in self.case.get("early", ()):
+            self._step(step)
         self._boot()
         for step in self.case["script"]:
             self._step(step)
@@ -235,6 +238,7 @@ class Builder:
                 "version": self.case.get("version", ""),
                 "argv": ["python", *self.case.get("argv", "").split()],
                 "world_size": self.world,
+                "since": self.case.get("since"),
             }
             (folder / "launch.json").write_text(json.dumps(spec))
         expect = self.case["expect"] | self.case.get(f"expect_{self.variation}", {})

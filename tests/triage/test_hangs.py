@@ -72,6 +72,20 @@ def test_heartbeats_that_all_stand_at_one_step_name_nobody() -> None:
     assert told(gang().verdict(90.0, beats)) == ("hung", "unknown_hang", ())
 
 
+def booting(late: float, *, waiting: bool = True) -> list[Beat]:
+    others = [Beat(rank, "workspace", 0, 100.0, 3, waiting) for rank in range(3)]
+    return [*others, Beat(3, "weights", 0, late, 2, False)]
+
+
+def test_a_start_in_which_all_wait_for_one_names_it_once_its_phase_should_be_over() -> None:
+    assert gang(log=CAPTURING).verdict(90.0, booting(50.0)).status == "running"
+    assert gang(log=CAPTURING).verdict(90.0, booting(80.0, waiting=False)).status == "running"
+    found = gang(log=CAPTURING).verdict(90.0, booting(80.0))
+    assert told(found) == ("hung", "unknown_hang", (3,))
+    assert (found.phase, found.t_first, found.confidence) == ("weights", 10.0, "medium")
+    assert found.headline == "rank 3 lets the others wait, without a move for 80 s in weights"
+
+
 def test_loading_for_long_needs_no_heartbeat() -> None:
     beats = [Beat(rank, "weights", 0, 300.0) for rank in range(WORLD)]
     assert gang().verdict(400.0, beats).status == "running"

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from panel.triage.conclude import related
 from panel.triage.signature import load, read
 from panel.triage.source import hot_text
 
@@ -86,3 +87,26 @@ def test_every_pattern_is_among_those_that_lines_are_picked_by() -> None:
     ):
         assert hot.search(line)
     assert not hot.search("[2026-03-04 10:00:00 TP0] Decode batch, #running-req: 3")
+
+
+def test_kinds_that_look_alike_are_known_and_say_how_they_are_told_apart() -> None:
+    catalog = load()
+    named = {kind for rule in catalog.rules for kind in rule.signature.like}
+    naming = {rule.signature.kind for rule in catalog.rules if rule.signature.like}
+    assert not [kind for kind in named | naming if not catalog.sign(kind)]
+    for kind in named:
+        assert all(kind in catalog.alike(other) for other in catalog.alike(kind))
+
+
+def test_a_sign_is_told_once_for_each_kind() -> None:
+    signs = [(rule.signature.kind, rule.signature.sign) for rule in load().rules]
+    told = [kind for kind, sign in signs if sign]
+    assert sorted(told) == sorted(set(told))
+
+
+def test_a_verdict_tells_what_else_it_may_be_taken_for() -> None:
+    found = related(load(), "oom_capture")
+    assert [each.kind for each in found][:2] == ["oom_capture", "oom_kv_init"]
+    assert "smaller fraction" in found[0].sign
+    assert "larger fraction" in next(each.sign for each in found if each.kind == "oom_kv_init")
+    assert related(load(), "operator_stop") == ()

@@ -16,6 +16,7 @@ class Means(NamedTuple):
     ras: str = ""
     stacks: str = ""
     flight: str = ""
+    core: str = ""
 
 
 class Outcome(NamedTuple):
@@ -30,6 +31,11 @@ _RUNGS: tuple[tuple[Step, str, str], ...] = (
     ("ras", "ask NCCL twice, 5 s apart, which rank has entered what", "nothing"),
     ("stacks", "stacks of all ranks, the odd one first", "pauses each rank for 20 ms"),
     ("flight", "torch's flight recorder of every rank", "nothing"),
+    (
+        "core",
+        "the CUDA kernels of the odd rank",
+        "freezes that rank for minutes, gigabytes of disk",
+    ),
 )
 
 

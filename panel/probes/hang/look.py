@@ -38,7 +38,7 @@ def ledger_words(standings: Sequence[Standing]) -> str:
     most = max(each.entered for each in standings)
     if not late:
         if all(each.waiting for each in standings):
-            return f"all ranks wait in meeting {most}: a lost wake-up"
+            return f"all ranks wait in meeting {most}: at different places, or a wake-up was lost"
         return f"all ranks have entered meeting {most}; nobody is behind"
     first = next(each for each in standings if each.rank == late[0])
     verb = "waits in" if first.waiting else "left"

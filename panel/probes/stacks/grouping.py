@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from panel.domain.stacks import Frame, ProcessStacks, StackGroup
 
 STOPPED = ("t", "T")
+REQUESTS = "requests"
 _OTHERS = "the other ranks"
 _DEPTH = 12
 """Frames within which a wait is looked for."""
@@ -19,20 +21,39 @@ _WAITS = (
     ("", "cudaEventSynchronize", "its GPU"),
     ("", "cudaDeviceSynchronize", "its GPU"),
     ("streams.py", "synchronize", "its GPU"),
-    ("leader.py", "", "requests"),
+    ("leader.py", "", REQUESTS),
 )
 """(file, function, what is waited for); an empty name is any."""
+_STEP = ("gather", "follow")
+"""Both sides of the meeting between two steps."""
 
 
 def group(processes: Iterable[ProcessStacks]) -> tuple[StackGroup, ...]:
     """Return the groups, the one to look at first: those stopped by a signal, those that do not
-    wait for other ranks, the smaller ones. Processes that are no ranks come last.
+    wait for other ranks, those that wait where few do, the smaller ones. Processes that are no
+    ranks come last.
     """
     places: dict[tuple[object, ...], list[ProcessStacks]] = {}
+    met: Counter[tuple[str, ...]] = Counter()
     for process in processes:
         places.setdefault(_place(process), []).append(process)
-    members = sorted(places.values(), key=_order)
+        met[meeting(main_frames(process))] += 1
+    members = sorted(places.values(), key=lambda group: _order(group, met))
     return tuple(map(_group, members))
+
+
+def meeting(frames: Iterable[Frame]) -> tuple[str, ...]:
+    """Return in which meeting of our own engine a stack waits, empty where in none: the same for
+    all who wait for one another, whatever their part in it."""
+    inside = False
+    for frame in frames:
+        if frame.file.endswith("meeting.py"):
+            if frame.name.rpartition(".")[2] in _STEP:
+                return ("step",)
+            inside = True
+        elif inside:
+            return (frame.name, frame.file)
+    return ()
 
 
 def main_frames(process: ProcessStacks) -> tuple[Frame, ...]:
@@ -50,11 +71,14 @@ def _place(process: ProcessStacks) -> tuple[object, ...]:
     return (stopped, leaf.name, leaf.file, *((each.name, each.file, each.line) for each in callers))
 
 
-def _order(members: list[ProcessStacks]) -> tuple[bool, bool, bool, int, int]:
+def _order(
+    members: list[ProcessStacks], met: Mapping[tuple[str, ...], int]
+) -> tuple[bool, bool, bool, int, int, int]:
     stopped = members[0].state in STOPPED
     waits = _waits(main_frames(members[0])) == _OTHERS
     ranks = [member.rank for member in members if member.rank is not None]
-    return (not ranks, not stopped, waits, len(members), min(ranks, default=0))
+    there = met[meeting(main_frames(members[0]))] if waits else 0
+    return (not ranks, not stopped, waits, there, len(members), min(ranks, default=0))
 
 
 def _group(members: list[ProcessStacks]) -> StackGroup:
