@@ -20,6 +20,7 @@ from panel.domain.errors import (
 )
 from panel.domain.flags import Flag
 from panel.domain.hang import HangView, Step
+from panel.domain.notes import Note, Notes
 from panel.domain.plan import Plan
 from panel.domain.series import Series
 from panel.domain.snapshot import Snapshot
@@ -45,10 +46,16 @@ from panel.logs.query import Query
 T = TypeVar("T")
 At = int | Moment | Literal["tail"]
 
+_CONNECT_S = 2.0
+_ANSWER_S = 10.0
 _SILENCE_S = 12.0
 """The supervisor says something every five seconds; two missed words and it counts as lost."""
+_ASKING_S = 180.0
+"""For what needs the engine's flags: the first time an engine is imported to ask its parser."""
 _STEP_S = 30.0
 """For a step of a hang's ladder: a flight recorder may take 15 s to dump."""
+_SWITCHES = ("literal", "ignore_case", "invert", "heads")
+"""Of a search."""
 _RETRY_S = (0.2, 0.5, 1.0, 2.0)
 _KINDS: dict[str, type[PanelError]] = {
     kind.kind: kind
@@ -76,7 +83,7 @@ class Client:
         self._http = httpx.AsyncClient(
             transport=transport or httpx.AsyncHTTPTransport(uds=str(socket)),
             base_url="http://node",
-            timeout=httpx.Timeout(10.0, connect=2.0),
+            timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
         )
 
     async def close(self) -> None:
@@ -106,7 +113,7 @@ class Client:
             attempt += 1
 
     async def _attached(self) -> AsyncIterator[Snapshot]:
-        patience = httpx.Timeout(10.0, connect=2.0, read=_SILENCE_S)
+        patience = httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_SILENCE_S)
         request = self._http.stream("GET", "/v1/events", params={"since": 0}, timeout=patience)
         async with request as response:
             if response.is_error:
@@ -118,11 +125,11 @@ class Client:
 
     async def up(self, request: Up) -> Accepted:
         """Launch a profile."""
-        return await self._post("/v1/up", request, Accepted)
+        return await self._post("/v1/up", request, Accepted, _ASKING_S)
 
     async def relaunch(self, request: Relaunch) -> Accepted:
         """Stop what runs, if anything, and launch; refused before anything is stopped."""
-        return await self._post("/v1/relaunch", request, Accepted)
+        return await self._post("/v1/relaunch", request, Accepted, _ASKING_S)
 
     async def down(self, request: Down) -> Accepted:
         """Stop the gang."""
@@ -135,11 +142,11 @@ class Client:
     async def plan(self, request: Up | Relaunch) -> Plan:
         """Return what a launch would be: of a profile (`Up`), or from the last request."""
         base = "profile" if isinstance(request, Up) else "latest"
-        return await self._post(f"/v1/plan?base={base}", request, Plan)
+        return await self._post(f"/v1/plan?base={base}", request, Plan, _ASKING_S)
 
     async def flags(self, profile: str) -> list[Flag]:
         """Return every flag of a profile's engine."""
-        return await self._get("/v1/flags", list[Flag], {"profile": profile})
+        return await self._get("/v1/flags", list[Flag], {"profile": profile}, _ASKING_S)
 
     async def launches(self, limit: int = 50) -> list[LaunchRecord]:
         """Return the ledger, newest launch first."""
@@ -169,7 +176,7 @@ class Client:
         params = [
             ("pattern", query.pattern),
             ("level", query.level.name.lower()),
-            *((name, "1") for name in ("literal", "ignore_case", "invert") if getattr(query, name)),
+            *((name, "1") for name in _SWITCHES if getattr(query, name)),
             *(("rank", str(rank)) for rank in query.ranks),
             *(("source", source) for source in sources),
             *((("follow", "1"),) if follow else ()),
@@ -179,7 +186,7 @@ class Client:
             f"/v1/launches/{launch}/search",
             params=httpx.QueryParams(params),
             # Nothing comes while a long log holds no hit, or does not grow.
-            timeout=httpx.Timeout(10.0, connect=2.0, read=None),
+            timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=None),
         )
         try:
             async with request as response:
@@ -209,22 +216,40 @@ class Client:
         request = self._http.build_request("POST", path, timeout=patience)
         return await self._ask(request, HangView)
 
+    async def notes(self, launch: int) -> Notes:
+        """Return what operators wrote about a launch."""
+        return await self._get(f"/v1/launches/{launch}/notes", Notes)
+
+    async def add_note(self, launch: int, text: str) -> Notes:
+        """Write a note down; return all."""
+        return await self._post(f"/v1/launches/{launch}/notes", Note(text=text), Notes)
+
     async def series(self, launch: int, names: Iterable[str] = (), limit: int = 600) -> Series:
         """Return the newest `limit` moments of the figures whose names begin so; none: of all."""
         query = httpx.QueryParams([*(("name", name) for name in names), ("limit", str(limit))])
         return await self._get(f"/v1/launches/{launch}/series", Series, query)
 
     async def _get(
-        self, path: str, kind: type[T], params: Mapping[str, str] | httpx.QueryParams | None = None
+        self,
+        path: str,
+        kind: type[T],
+        params: Mapping[str, str] | httpx.QueryParams | None = None,
+        seconds: float = _ANSWER_S,
     ) -> T:
-        return await self._ask(self._http.build_request("GET", path, params=params), kind)
+        patience = httpx.Timeout(seconds, connect=_CONNECT_S)
+        request = self._http.build_request("GET", path, params=params, timeout=patience)
+        return await self._ask(request, kind)
 
-    async def _post(self, path: str, body: msgspec.Struct, kind: type[T]) -> T:
+    async def _post(
+        self, path: str, body: msgspec.Struct, kind: type[T], seconds: float = _ANSWER_S
+    ) -> T:
         content = msgspec.json.encode(body)
         headers = {"content-type": "application/json"}
-        return await self._ask(
-            self._http.build_request("POST", path, content=content, headers=headers), kind
+        patience = httpx.Timeout(seconds, connect=_CONNECT_S)
+        request = self._http.build_request(
+            "POST", path, content=content, headers=headers, timeout=patience
         )
+        return await self._ask(request, kind)
 
     async def _ask(self, request: httpx.Request, kind: type[T]) -> T:
         try:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from panel.domain.snapshot import LaunchView, ProcessView
 from panel.domain.states import ProcessState
 from panel.domain.verdict import Verdict
+from panel.widgets.advice_words import advice_words, kind_of
 from panel.widgets.words import span_of
 
 
@@ -27,11 +28,7 @@ def failure(launch: LaunchView) -> Iterator[str]:
         if evidence.text.strip(" ^~"):
             yield f"  {evidence.text}"
     for advice in verdict.advice:
-        flags = " ".join(
-            f"--set {name}={text}" if text else f"--unset {name}"
-            for name, text in advice.change.items()
-        )
-        yield f"try: {advice.confirm or advice.why}" + (f" ({flags})" if flags else "")
+        yield f"{kind_of(advice)}: {advice_words(advice)}"
 
 
 def _first(launch: LaunchView, verdict: Verdict) -> ProcessView | None:

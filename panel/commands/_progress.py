@@ -28,7 +28,7 @@ class Progress:
         if self._tty:
             self._write("\r\x1b[K" + fit(_line(launch), shutil.get_terminal_size().columns - 1))
         elif stand != self.stand:
-            self._write(f"#{launch.id} {stand} {span_of(launch.t)}\n")
+            self._write(f"#{launch.id} {stand}{_since(launch, ' ')}\n")
         self.stand = stand
 
     def close(self) -> None:
@@ -41,9 +41,15 @@ class Progress:
         self._stream.flush()
 
 
+def _since(launch: LaunchView, gap: str) -> str:
+    """Return the seconds since launch where they say how long something takes."""
+    begins = launch.state in (LaunchState.LAUNCHING, LaunchState.SERVING)
+    return f"{gap}{span_of(launch.t)}" if begins else ""
+
+
 def _line(launch: LaunchView) -> str:
     if launch.state is not LaunchState.LAUNCHING:
-        return f"#{launch.id} {launch.state}  {span_of(launch.t)}"
+        return f"#{launch.id} {launch.state}{_since(launch, '  ')}"
     behind = [rank for rank in launch.ranks if rank.phase == launch.phase]
     words = phase(min(behind, key=lambda rank: rank.done)) if behind else launch.phase
     usual = f" of about {span_of(launch.usual_ready_s)}" if launch.usual_ready_s else ""

@@ -6,10 +6,14 @@ from collections.abc import Iterable, Iterator
 from textwrap import wrap
 
 from panel.commands._failure import failure
-from panel.commands._words import fit, label, launch_title, phase
+from panel.commands._words import fit, launch_title, who
 from panel.domain.snapshot import LaunchView, Metrics, ProcessView, Snapshot
 from panel.domain.states import AS_PROCESS, ASCII_SIGNS, SIGNS, ProcessState
-from panel.widgets.words import clock, size, span_of
+from panel.widgets.kept_words import kept_words
+from panel.widgets.words import clock, size, span_of, spent, taken
+
+_WHO = 23
+"""Columns of rank and phase."""
 
 
 def screen(snapshot: Snapshot, columns: int = 80, *, ascii_signs: bool = False) -> Iterator[str]:
@@ -17,15 +21,19 @@ def screen(snapshot: Snapshot, columns: int = 80, *, ascii_signs: bool = False) 
     host, launch = snapshot.host.name, snapshot.launch
     lines: Iterable[str] = (f"{host}  no launch yet", "moepanel up makes one")
     if launch is not None:
-        lines = _launch(host, launch, ASCII_SIGNS if ascii_signs else SIGNS)
+        lines = _launch(host, launch, ASCII_SIGNS if ascii_signs else SIGNS, columns)
     for line in lines:
         yield fit(line, columns).rstrip()
+    if snapshot.kept is not None:
+        yield fit(kept_words(snapshot.kept), columns).rstrip()
     if launch is not None:
         for line in failure(launch):
             yield from wrap(line, columns, subsequent_indent="    ", drop_whitespace=False)
 
 
-def _launch(host: str, launch: LaunchView, signs: dict[ProcessState, str]) -> Iterator[str]:
+def _launch(
+    host: str, launch: LaunchView, signs: dict[ProcessState, str], columns: int
+) -> Iterator[str]:
     stand = f"{signs[AS_PROCESS[launch.state]]} {launch.state} {clock(launch.t)}"
     yield f"{host}  {launch_title(launch)}  {stand}  {' '.join(launch.chips)}"
     if launch.state.live:
@@ -33,9 +41,18 @@ def _launch(host: str, launch: LaunchView, signs: dict[ProcessState, str]) -> It
             yield _metrics(launch.metrics)
         ready = "" if launch.ready_s is None else f"  ready after {span_of(launch.ready_s)}"
         yield launch.url + ready
+        if launch.start:
+            first, *more = spent(launch.start, columns - 8)
+            yield f"start   {first}"
+            yield from (f"        {line}" for line in more)
+        if launch.memory:
+            yield "memory  " + "  ".join(taken(launch.memory))
     if launch.note:
         yield launch.note
-    yield f"    r  {'phase':<18} {'pid':>7} {'cpu':>5} {'rss':>5} {'beat':>6}  last line"
+    yield from launch.held
+    nodes = any(process.node for process in launch.processes)
+    figures = f"{'node':>11}" if nodes else f"{'cpu':>5} {'rss':>5}"
+    yield f"    r  {'phase':<{_WHO - 5}} {'pid':>7} {figures} {'beat':>6}  last line"
     for process in launch.processes:
         yield _row(process, signs[process.state])
 
@@ -52,9 +69,12 @@ def _metrics(metrics: Metrics) -> str:
 
 
 def _row(process: ProcessView, sign: str) -> str:
-    who = f"{sign} {label(process):>3}  {phase(process):<18} {process.pid:>7}"
+    named = f"{sign} {who(process, _WHO)} {process.pid:>7}"
+    node = f" {process.node[:11]:>11}" if process.node else ""
     if process.exit is not None:
-        return f"{who}  {process.exit.words}"
+        return f"{named}{node}  {process.exit.words}"
     beat = "" if process.beat_age is None else f"{process.beat_age:.1f}s"
-    usage = f"{process.cpu:>4.0f}% {size(process.rss):>5} {beat:>6}"
-    return f"{who} {usage}  {process.last_line}"
+    usage = node or f" {'-':>5} {'-':>5}"
+    if process.rss and not node:
+        usage = f" {process.cpu:>4.0f}% {size(process.rss):>5}"
+    return f"{named}{usage} {beat:>6}  {process.last_line}"

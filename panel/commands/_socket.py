@@ -18,6 +18,9 @@ from panel.domain.wire import ApiError, ErrorReply
 T = TypeVar("T")
 
 _ANSWER_S = 30.0
+_ASKING = ("/v1/flags", "/v1/plan", "/v1/up", "/v1/relaunch")
+_ASKING_S = 180.0
+"""For what needs the engine's flags: the first time an engine is imported to ask its parser."""
 _SILENCE_S = 12.0
 """An event stream says something every five seconds."""
 
@@ -101,7 +104,8 @@ class Client:
         self, method: str, target: str, body: bytes | None
     ) -> tuple[_Connection, HTTPResponse]:
         connection = _Connection(self._path)
-        connection.wire.settimeout(_ANSWER_S)
+        patience = _ASKING_S if target.startswith(_ASKING) else _ANSWER_S
+        connection.wire.settimeout(patience)
         headers = {"content-type": "application/json"} if body else {}
         try:
             connection.request(method, target, body, headers)
@@ -112,7 +116,7 @@ class Client:
         except TimeoutError:
             connection.close()
             raise PanelError(
-                f"the supervisor did not answer in {_ANSWER_S:g} s", "see supervisor.log"
+                f"the supervisor did not answer in {patience:g} s", "see supervisor.log"
             ) from None
         except (OSError, HTTPException):
             connection.close()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from panel.domain.verdict import Advice, Evidence, Verdict
+from panel.domain.verdict import Evidence, Verdict
+from panel.widgets.advice_words import advice_words, kind_of
 
 
 def verdict_lines(verdict: Verdict) -> Iterator[str]:
@@ -24,7 +25,9 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
     for evidence in verdict.evidence:
         yield f"  {_place(evidence)}: {evidence.text}"
     for advice in verdict.advice:
-        yield _advice(advice)
+        yield f"{kind_of(advice)}: {advice_words(advice)}"
+    for each in verdict.related:
+        yield f"{'told by' if each.kind == verdict.kind else 'not'}: {each.kind}: {each.sign}"
     if verdict.secondary:
         yield "others: " + ", ".join(_others(verdict.secondary))
     for missing in verdict.missing:
@@ -33,12 +36,6 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
 
 def _place(evidence: Evidence) -> str:
     return f"{evidence.source}:{evidence.line}"
-
-
-def _advice(advice: Advice) -> str:
-    flags = " ".join(f"--set {name}={value}" for name, value in advice.change.items())
-    word = "confirm" if advice.confirm else "fix"
-    return f"{word}: {advice.confirm or advice.why}{f' ({flags})' if flags else ''}"
 
 
 def _others(secondary: dict[str, str]) -> Iterator[str]:

@@ -25,6 +25,12 @@ def fit(text: str, columns: int) -> str:
     return text
 
 
+def clip(text: str, columns: int) -> str:
+    """Return `text` as it fits, with a sign of what was cut off."""
+    whole = fit(text, columns)
+    return whole if whole == text else f"{fit(text, columns - 1).rstrip()}…"
+
+
 def phase(process: ProcessView) -> str:
     """Return `weights 43%`, `capture 3/8 bs 4`, or the bare phase."""
     if not process.total:
@@ -34,11 +40,11 @@ def phase(process: ProcessView) -> str:
     return f"{process.phase} {100 * process.done // process.total}%"
 
 
-def label(process: ProcessView) -> str:
-    """Return what a process is called in a narrow column."""
+def who(process: ProcessView, columns: int) -> str:
+    """Return rank and phase, in columns; one without a rank has its name in their place."""
     if process.rank is not None:
-        return str(process.rank)
-    return {"frontend": "api"}.get(process.source, process.source[:3])
+        return f"{process.rank:>3}  {phase(process):<{columns - 5}}"
+    return fit(f"{process.label} {phase(process)}", columns).ljust(columns)
 
 
 def launch_title(launch: LaunchView) -> str:

@@ -10,6 +10,7 @@ from panel.commands._orphan import adopted
 from panel.commands._socket import Client
 from panel.commands._wait import ended, wait_for
 from panel.config.home import find_home
+from panel.domain.errors import PanelError
 from panel.domain.states import LaunchState
 from panel.domain.wire import Accepted, Down
 
@@ -19,6 +20,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
     launch: int | None
     state: LaunchState | None = None
+    held: tuple[str, ...] = ()
+    """What it still holds of the GPUs."""
 
 
 @click.command()
@@ -30,12 +33,16 @@ def command(now: bool, wait: bool, timeout: float | None, as_json: bool) -> None
     """Stop the gang."""
     client = Client(adopted(find_home()))
     number = client.post("/v1/down", Down(now=now), Accepted).launch
-    state = None
+    state: LaunchState | None = None
+    held: tuple[str, ...] = ()
     if number is not None and wait:
-        state = wait_for(client, number, ended, timeout).state
+        launch = wait_for(client, number, ended, timeout)
+        state, held = launch.state, launch.held
     if as_json:
-        _options.print_json(Ended(launch=number, state=state))
+        _options.print_json(Ended(launch=number, state=state, held=held))
     elif number is None:
         click.echo("nothing runs")
     else:
         click.echo(f"#{number} {state or 'stopping'}")
+    if held:
+        raise PanelError("; ".join(held), "end that process or its container by hand")

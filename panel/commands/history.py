@@ -7,7 +7,7 @@ from contextlib import closing
 import click
 
 from panel.commands._options import columns, json_option, print_json
-from panel.commands._words import date, fit
+from panel.commands._words import clip, date
 from panel.config.home import find_home
 from panel.domain.wire import LaunchRecord
 from panel.widgets.words import span_of
@@ -29,7 +29,7 @@ def command(limit: int, as_json: bool) -> None:
         f"{'id':>4}  {'started':<19}  {'state':<9} {'ready':>8} {'tok/s':>6}  flags, outcome"
     )
     for record in records:
-        click.echo(fit(_row(record), columns(200)))
+        click.echo(clip(_row(record), columns(200)))
 
 
 def _recent(limit: int) -> list[LaunchRecord]:

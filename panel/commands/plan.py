@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 
 import click
+import msgspec
 
 from panel.commands import _options
+from panel.commands._launches import evidence_numbers, pick
 from panel.commands._socket import Client
 from panel.config.home import Home, find_home
-from panel.domain.errors import NotFoundError
+from panel.domain.errors import NotFoundError, UsageError
 from panel.domain.plan import Plan
+from panel.domain.run import Run, reduce_all
 from panel.domain.wire import Up
+from panel.planning.measured import measured
+from panel.supervisor.evidence import EventReader, Folder, LaunchSpec, read_json
 from panel.widgets.memory_bar import letters, memory_bar
-from panel.widgets.words import size
+from panel.widgets.words import size, taken
 
 _SIGNS = {"note": "-", "warning": "!", "refusal": "X"}
 _BAR = 72
@@ -24,20 +30,45 @@ _BAR = 72
 @click.command()
 @_options.profile_option
 @_options.set_option
+@click.option("--launch", type=int, metavar="ID", help="The plan of a launch; -1 is the last.")
 @_options.json_option
-def command(profile: str | None, settings: dict[str, str], as_json: bool) -> None:
+def command(
+    profile: str | None, settings: dict[str, str], launch: int | None, as_json: bool
+) -> None:
     """Say what a launch would be; launches nothing.
 
-    Works without a supervisor, too.
+    The base is the profile, as of `up`; `relaunch` goes on from the last request. With --launch the
+    plan that a launch had, and beside it the memory that it took. Works without a supervisor, too.
     """
-    plan = _plan(find_home(), Up(profile=profile, set=settings))
+    if launch is not None:
+        if profile is not None or settings:
+            raise UsageError("--launch shows a plan that was made", "give it alone")
+        plan = _plan_of(find_home(), launch)
+    else:
+        plan = _plan(find_home(), Up(profile=profile, set=settings))
     if as_json:
         _options.print_json(plan)
     else:
+        if launch is None:
+            click.echo(
+                f"from the profile {plan.request.profile}; relaunch goes on from the last request"
+            )
         for line in _lines(plan):
             click.echo(line)
-    if plan.refused:
+        if launch is None:
+            click.echo(_verdict(plan))
+    if plan.refused and launch is None:
         sys.exit(1)
+
+
+def _plan_of(home: Home, launch: int) -> Plan:
+    """Return the plan of a launch with what its events tell of its memory."""
+    folder = Folder(home.launch(pick(launch, evidence_numbers(home.launches))))
+    spec = read_json(folder.launch, LaunchSpec)
+    if spec is None:
+        raise NotFoundError(f"{folder.launch} is missing or damaged", "moepanel history")
+    plan, run = spec.plan, reduce_all(Run(), EventReader(folder).read())
+    return msgspec.structs.replace(plan, measured=measured(plan.memory, plan.fit, run.memory))
 
 
 def _plan(home: Home, body: Up) -> Plan:
@@ -62,6 +93,16 @@ def _plan_alone(home: Home, body: Up) -> Plan:
     return planner.up(body, basis).plan
 
 
+def _verdict(plan: Plan) -> str:
+    """Return in a line whether it can be launched."""
+    counts = Counter(problem.severity for problem in plan.problems)
+    if plan.refused:
+        return f"refused: it cannot work for what is marked {_SIGNS['refusal']}"
+    warnings = counts["warning"]
+    told = f", with {warnings} warning{'s' * (warnings > 1)}" if warnings else ""
+    return f"ok: it can be launched{told}"
+
+
 def _memory(plan: Plan) -> Iterator[str]:
     if not plan.memory:
         return
@@ -76,12 +117,17 @@ def _memory(plan: Plan) -> Iterator[str]:
 
 def _lines(plan: Plan) -> Iterator[str]:
     yield " ".join((f"{plan.request.profile}/{plan.engine}", plan.version, *plan.chips))
+    if plan.nodes:
+        share = plan.world_size // len(plan.nodes)
+        yield f"nodes    {', '.join(plan.nodes)}: {share} ranks each"
     for flag in plan.flags:
         yield f"  {flag.name} = {flag.value}  ({flag.origin})"
     for each in plan.overrides:
         asked = each.requested or "not set"
         yield f"engine   {each.name}: {asked} → {each.resolved}  ({each.reason})"
     yield from _memory(plan)
+    if plan.measured:
+        yield f"measured {', '.join(taken(plan.measured))}"
     for path in plan.capabilities:
         unlock = f"; unlocked by: {path.unlock}" if path.unlock else ""
         yield f"path     {path.path}: {path.state}; {path.why}{unlock}"

@@ -36,7 +36,24 @@ def command(
     from panel.supervisor.start import ensure_running
 
     client = Client(ensure_running(find_home()))
+    click.echo(_base(client, settings, unset, reset, profile), err=True)
     flags = tuple(flag.removeprefix("--") for flag in unset)
     request = Relaunch(set=settings, unset=flags, reset=reset, profile=profile)
     accepted = client.post("/v1/relaunch", request, Accepted)
     report(client, accepted, wait=wait, seconds=timeout, as_json=as_json)
+
+
+def _base(
+    client: Client,
+    settings: dict[str, str],
+    unset: tuple[str, ...],
+    reset: bool,
+    profile: str | None,
+) -> str:
+    """Return what the launch starts from, and what of it stays."""
+    last = client.snapshot().launch
+    if last is None or reset or profile not in (None, last.request.profile):
+        return "from the profile"
+    gone = {name.removeprefix("--") for name in (*settings, *unset)}
+    stay = [f"{name}={text}" for name, text in last.request.set.items() if name not in gone]
+    return f"from the request of #{last.id}{': ' if stay else ''}{' '.join(stay)}"

@@ -10,8 +10,10 @@ from panel.commands._launches import evidence_numbers, pick
 from panel.commands._options import json_option, print_json
 from panel.commands._verdict import verdict_lines
 from panel.config.home import find_home
-from panel.domain.errors import UsageError
+from panel.domain.errors import NotFoundError, UsageError
+from panel.domain.nodes import with_nodes
 from panel.domain.verdict import Verdict
+from panel.supervisor.evidence import Folder, LaunchSpec, read_json
 
 _FAILED = ("crashed", "hung", "refused", "host_down")
 
@@ -52,12 +54,23 @@ def _verdicts(paths: tuple[Path, ...], launch: int) -> list[Verdict]:
     if not paths:
         home = find_home()
         number = pick(launch, evidence_numbers(home.launches))
-        return [triage_folder(home.launch(number), live=True)]
+        return [_placed(home.launch(number), triage_folder(home.launch(number), live=True))]
+    for path in paths:
+        if not path.exists():
+            name = str(path).removeprefix("#")
+            meant = f"moepanel triage --launch {name}" if name.isdecimal() else ""
+            raise NotFoundError(f"{path} does not exist", meant)
     folders = [path.is_dir() for path in paths]
     if all(folders):
-        return [triage_folder(path) for path in paths]
+        return [_placed(path, triage_folder(path)) for path in paths]
     if any(folders):
         raise UsageError(
             "folders and files are mixed", "give evidence folders, or logs of one launch"
         )
     return [triage_files(paths)]
+
+
+def _placed(folder: Path, verdict: Verdict) -> Verdict:
+    """Return the verdict with the nodes of the ranks it blames, where there are several."""
+    spec = read_json(Folder(folder).launch, LaunchSpec)
+    return verdict if spec is None else with_nodes(verdict, spec.world_size, spec.plan.nodes)

@@ -13,12 +13,15 @@ import msgspec
 from panel.config.home import Home
 from panel.config.toml import read_toml, refuse_unknown, typed
 from panel.domain.errors import NotFoundError, UsageError
-from panel.domain.flags import Hardware, Installation, Profile
+from panel.domain.flags import Hardware, Installation, Profile, ProfileNode
 
 _SHIPPED = Path(__file__).parent / "data"
-_KEYS = ("engine", "note", "model", "hardware", "flags", "env")
+_KEYS = ("engine", "note", "model", "hardware", "flags", "env", "nodes")
 _ENGINE_KEYS = ("name", *Installation.__struct_fields__)
 _HARDWARE_KEYS = ("gpus", "memory-gib", "capability", "link")
+_NODE_KEYS = ProfileNode.__struct_fields__
+_OWN_LOGS = ("keeper",)
+"""A node's log has its name; these are taken in the evidence folder."""
 _GIB = 1 << 30
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -56,6 +59,7 @@ def read_profile(path: Path) -> Profile:
         note=typed(path, table, "note", ""),
         flags={name: _text(path, f"flags.{name}", value) for name, value in flags.items()},
         env={name: _text(path, f"env.{name}", value) for name, value in env.items()},
+        nodes=_nodes(path, table),
         shipped=path.parent == _SHIPPED,
     )
 
@@ -92,6 +96,8 @@ def save_profile(home: Home, profile: Profile) -> Path:
     for key, values in tables.items():
         if values or key in document:
             _update(document.setdefault(key, tomlkit.table()), values)
+    if profile.nodes and "nodes" not in document:
+        document["nodes"] = [_node_texts(node) for node in profile.nodes]
     fresh = path.with_suffix(".new")
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(tomlkit.dumps(document))
@@ -127,10 +133,57 @@ def _hardware(path: Path, table: dict[str, Any]) -> Hardware | None:
     return Hardware(gpus=gpus, memory=round(gib * _GIB), capability=capability, link=link)
 
 
+def _nodes(path: Path, table: dict[str, Any]) -> tuple[ProfileNode, ...]:
+    listed = typed(path, table, "nodes", [])
+    if not all(isinstance(node, dict) for node in listed):
+        raise UsageError(f"{path}: nodes must be tables", "begin each with [[nodes]]")
+    nodes = tuple(_node(path, node) for node in listed)
+    names = [node.name for node in nodes]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise UsageError(f"{path}: two nodes are called {twice[0]!r}", "give each its own name")
+    if len(nodes) == 1:
+        raise UsageError(f"{path}: one node is no gang of nodes", "list all, or none")
+    return nodes
+
+
+def _node(path: Path, table: dict[str, Any]) -> ProfileNode:
+    refuse_unknown(path, table, _NODE_KEYS)
+    name, address = (typed(path, table, key, "") for key in ("name", "address"))
+    if not _NAME.fullmatch(name) or name in _OWN_LOGS:
+        raise UsageError(f"{path}: node name {name!r}", "take letters, digits, dot, dash")
+    if not address:
+        raise UsageError(
+            f"{path}: node {name} has no address", "add the one by which the other nodes reach it"
+        )
+    texts = {
+        key: {each: _text(path, f"{key}.{each}", value) for each, value in found.items()}
+        for key in ("flags", "env")
+        if (found := typed(path, table, key, {}))
+    }
+    return ProfileNode(
+        name=name,
+        address=address,
+        ssh=typed(path, table, "ssh", ""),
+        python=typed(path, table, "python", "python3"),
+        home=typed(path, table, "home", ""),
+        **texts,
+    )
+
+
 def _hardware_texts(hardware: Hardware) -> dict[str, str]:
     texts = {"gpus": str(hardware.gpus), "memory-gib": f"{hardware.memory / _GIB:g}"}
     named = {"capability": hardware.capability, "link": hardware.link}
     return texts | {name: text for name, text in named.items() if text}
+
+
+def _node_texts(node: ProfileNode) -> dict[str, Any]:
+    default = ProfileNode(name="", address="")
+    return {
+        key: value
+        for key, value in msgspec.structs.asdict(node).items()
+        if value != getattr(default, key)
+    }
 
 
 def _tomls(folder: Path) -> list[Path]:

@@ -34,6 +34,6 @@ def typed(path: Path, table: dict[str, Any], key: str, default: Any) -> Any:
     """Return `table[key]`, which must have the type of `default`, or the default."""
     value = table.get(key, default)
     if type(value) is not type(default):
-        words = {str: "a text in quotes", bool: "true or false", dict: "a table"}
+        words = {str: "a text in quotes", bool: "true or false", dict: "a table", list: "a list"}
         raise UsageError(f"{path}: {key} must be {words[type(default)]}, not {value!r}")
     return value

@@ -109,6 +109,13 @@ class Gang(_Event, frozen=True, tag="gang"):
     """With `down`: processes of the gang that could not be ended."""
 
 
+class MemoryTaken(_Event, frozen=True, tag="memory"):
+    """What a rank has taken, in bytes by category; `kv_tokens` is a number."""
+
+    rank: int
+    measured: dict[str, int] = {}
+
+
 class Alarm(_Event, frozen=True, tag="alarm"):
     """The keeper cannot do what it should, such as bounding the logs on disk; the gang goes on."""
 
@@ -127,5 +134,6 @@ Event = (
     | State
     | Kernel
     | Gpu
+    | MemoryTaken
     | Alarm
 )

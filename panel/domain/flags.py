@@ -72,6 +72,23 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     link: Literal["pcie", "nvlink", ""] = ""
 
 
+class ProfileNode(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the nodes over which an engine is launched; the first has its API."""
+
+    name: str
+    address: str
+    """By which the other nodes' ranks reach it."""
+    ssh: str = ""
+    """Destination as the system's ssh takes it; empty: this machine."""
+    python: str = "python3"
+    """Starts an interpreter there that has the panel; may be more words, such as `docker exec`."""
+    home: str = ""
+    """`MOEPANEL_HOME` there; empty: its default."""
+    flags: dict[str, str] = {}
+    """Flags of this node alone."""
+    env: dict[str, str] = {}
+
+
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """A named launch recipe."""
 
@@ -83,6 +100,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     hardware: Hardware | None = None
     flags: dict[str, str] = {}
     env: dict[str, str] = {}
+    nodes: tuple[ProfileNode, ...] = ()
+    """Empty: this node alone."""
     note: str = ""
     shipped: bool = False
     """It comes with the package and is read only."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-Step = Literal["look", "ras", "stacks", "flight"]
+Step = Literal["look", "ras", "stacks", "flight", "core"]
 
 
 class Rung(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -61,6 +61,16 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a rank's memory as it was planned and as the engine found it."""
+
+    part: str
+    predicted: int | None
+    """None: the plan did not know."""
+    measured: int
+    unit: Literal["bytes", "tokens"] = "bytes"
+
+
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
     """How the memory table stands to one GPU."""
 
@@ -100,9 +110,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The launch in a few words: tp8, ep8, ngram:4, graphs≤16."""
     overrides: tuple[Override, ...] = ()
     memory: tuple[Memory, ...] = ()
+    measured: tuple[Measured, ...] = ()
+    """What the ranks of the launch said that they took; empty before."""
     fit: Fit | None = None
     capabilities: tuple[Capability, ...] = ()
     problems: tuple[Problem, ...] = ()
+    nodes: tuple[str, ...] = ()
+    """Names of the nodes that share the ranks in equal runs; empty: this node alone."""
     changes: tuple[Change, ...] = ()
     """Against the running launch, or the last one."""
 

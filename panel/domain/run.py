@@ -12,6 +12,7 @@ from panel.domain.events import (
     Exit,
     Gang,
     Health,
+    MemoryTaken,
     Operator,
     PhaseEvent,
     Signal,
@@ -70,6 +71,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     failing: Gang | None = None
     refused: Gang | None = None
     helper_died: Gang | None = None
+    memory: dict[int, dict[str, int]] = {}
+    """What each rank has taken, by category."""
     left: tuple[int, ...] = ()
     """Processes that could not be ended."""
 
@@ -110,6 +113,9 @@ def reduce(run: Run, event: Event) -> Run:
         case PhaseEvent(rank=rank):
             entered = (*run.phases.get(rank, ()), event)
             return msgspec.structs.replace(run, phases={**run.phases, rank: entered})
+        case MemoryTaken(rank=rank):
+            taken = run.memory.get(rank, {}) | event.measured
+            return msgspec.structs.replace(run, memory={**run.memory, rank: taken})
         case Health(endpoint=endpoint, code=200) if endpoint in _READY_ENDPOINTS:
             if run.state is LaunchState.LAUNCHING:
                 return msgspec.structs.replace(run, state=LaunchState.SERVING, ready_t=event.t)
@@ -136,6 +142,27 @@ def phase_seconds(run: Run) -> dict[str, float]:
                 seconds = round(following.t - event.t, 3)
                 longest[event.phase] = max(seconds, longest.get(event.phase, 0.0))
     return longest
+
+
+def start_seconds(run: Run) -> dict[str, float]:
+    """Return where the seconds from launch to ready went, in order.
+
+    `processes`: until the first rank spoke; then the phases, each that of the rank that took
+    longest; `answering`: from the last rank's being ready to the API's.
+    """
+    if not run.phases:
+        return {}
+    first = min(entered[0].t for entered in run.phases.values())
+    seconds = {"processes": round(first, 3), **phase_seconds(run)}
+    serving = [
+        event.t
+        for entered in run.phases.values()
+        for event in entered
+        if event.phase == Phase.SERVING
+    ]
+    if run.ready_t is not None and serving:
+        seconds["answering"] = round(max(run.ready_t - max(serving), 0.0), 3)
+    return seconds
 
 
 def phase_index(phase: str) -> int:

@@ -7,6 +7,7 @@ import msgspec
 from panel.domain.flags import Profile, Request
 from panel.domain.gpu import Gpu
 from panel.domain.hang import Suspicion
+from panel.domain.plan import Measured
 from panel.domain.states import LaunchState, ProcessState
 from panel.domain.verdict import Verdict
 
@@ -32,6 +33,8 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     state: ProcessState
     rank: int | None = None
+    node: str = ""
+    """Where it runs, in a launch over several nodes."""
     title: str = ""
     """What it calls itself, such as sglang::detokenizer; empty where it does not."""
     phase: str = "spawn"
@@ -56,6 +59,27 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
         return self.title.rpartition("::")[2] or self.source
 
 
+class Speculation(msgspec.Struct, frozen=True, kw_only=True):
+    """What drafts bring and cost, lately; times in milliseconds."""
+
+    drafts: int = 0
+    """Tokens drafted for a sequence in the last step; 0 where that does not pay."""
+    break_even: float | None = None
+    """Tokens that a cycle has to give to be worth its time; None before that is known."""
+    accepted: tuple[float, ...] = ()
+    """Share of the tokens drafted that was taken, by place in the draft."""
+    cycle_ms: dict[str, float] = {}
+    """Mean time of a cycle in its parts: extend, draft, verify; empty where nobody measures."""
+    collectives: float = 0.0
+    """Of a decode step."""
+    collective_ms: float = 0.0
+    """Time of rank 0 in those."""
+    simulated: float | None = None
+    """The acceptance that is simulated: text and speed mean nothing; None where it is real."""
+    fell_from: float | None = None
+    """Tokens a cycle before acceptance fell suddenly; None where it did not."""
+
+
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of the engine, from its own endpoint."""
 
@@ -68,6 +92,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     kv_total: int = 0
     acceptance: float | None = None
     """Tokens a verify pass, lately; None without speculation."""
+    speculation: Speculation | None = None
+    """More about it, where the engine tells."""
     ttft_ms: float | None = None
     """Median of the last requests."""
 
@@ -92,17 +118,23 @@ class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
     phase: str = "spawn"
     """The phase of the rank that is furthest behind."""
     ready_s: float | None = None
+    start: dict[str, float] = {}
+    """Seconds of the start by what took them, see `start_seconds`."""
     usual_ready_s: float | None = None
     """Median of earlier launches of this profile that got there."""
     processes: tuple[ProcessView, ...] = ()
     """Ranks in order, then the others."""
     metrics: Metrics | None = None
+    memory: tuple[Measured, ...] = ()
+    """A rank's memory, planned and measured; empty before the engine tells."""
     folder: str = ""
     """Path of the evidence folder on the node."""
     log_sizes: dict[str, int] = {}
     verdict: Verdict | None = None
     suspicion: Suspicion | None = None
     """Why it is taken to be hanging; None where it is not."""
+    held: tuple[str, ...] = ()
+    """What it still holds of the GPUs after its end, a sentence a GPU."""
     note: str = ""
     """One line for the operator, such as `adopted after a restart of the supervisor`."""
 
@@ -138,6 +170,22 @@ class Supervisor(msgspec.Struct, frozen=True, kw_only=True):
     """A spawner with torch imported waits for the next launch."""
 
 
+class KeptWeights(msgspec.Struct, frozen=True, kw_only=True):
+    """Weights that stay in memory from launch to launch."""
+
+    pid: int
+    """The process that holds them."""
+    bytes: int = 0
+    ranks: int = 0
+    """Whose memory is held."""
+    whole: int = 0
+    """Ranks whose weights are complete."""
+    users: int = 0
+    """Ranks that live and use them."""
+    leaving: bool = False
+    """They go as soon as no rank uses them."""
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What `GET /v1/snapshot` and each `snapshot` event carry."""
 
@@ -149,3 +197,5 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     launch: LaunchView | None = None
     gpus: tuple[Gpu, ...] = ()
     """In the order of the PCI bus."""
+    kept: KeptWeights | None = None
+    """None where none are kept."""

@@ -29,6 +29,14 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
+class Related(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind that looks like the one that was found."""
+
+    kind: str
+    sign: str
+    """By what it is told from the others."""
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Who failed first, how, why, and what to change."""
 
@@ -51,6 +59,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     confidence: Confidence = "low"
     evidence: tuple[Evidence, ...] = ()
     advice: tuple[Advice, ...] = ()
+    related: tuple[Related, ...] = ()
+    """What it might be taken for; first, where anything is, its own kind."""
     missing: tuple[str, ...] = ()
     """Evidence that was not available."""
 

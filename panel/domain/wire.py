@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from panel.domain.flags import Request
+from panel.domain.flags import Profile, Request
 from panel.domain.states import LaunchState
 
 
@@ -16,6 +16,8 @@ class Up(msgspec.Struct, frozen=True, kw_only=True):
     profile: str | None = None
     """None: the profile of the last launch, else the default one."""
     set: dict[str, str] = {}
+    recipe: Profile | msgspec.UnsetType = msgspec.UNSET
+    """A profile that this node need not have; counts in place of `profile`."""
 
 
 class Relaunch(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +140,22 @@ class LogRecords(msgspec.Struct, frozen=True, kw_only=True):
     """Answer of `GET /v1/launches/{id}/records?at=SOURCE:OFFSET…`."""
 
     records: tuple[LogRecord, ...]
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of `GET /v1/launches/{id}/evidence?offset=N`, for whoever keeps a copy."""
+
+    t: float
+    """Seconds since launch at this moment; stands still once the gang is down."""
+    live: bool
+    """Whether anything of it may exist; with False nothing will be added."""
+    state: LaunchState
+    outcome: str
+    """The verdict's headline, if any."""
+    events: str
+    """Whole lines of events.jsonl from the offset on."""
+    end: int
+    """Offset behind them."""
 
 
 class LaunchRecord(msgspec.Struct, frozen=True, kw_only=True):

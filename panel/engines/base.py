@@ -70,6 +70,9 @@ class Pulse(Protocol):
     def read(self) -> tuple[Progress | None, ...]:
         """Return the last word of each rank, None before the first."""
 
+    def memory(self) -> Mapping[int, Mapping[str, int]]:
+        """Return what each rank said that it took, by category, where it says so here."""
+
     def close(self) -> None:
         """Let go of the file."""
 
@@ -92,6 +95,8 @@ class MetricNames(msgspec.Struct, frozen=True, kw_only=True):
     accepted: str = ""
     acceptance: str = ""
     """Tokens a verify pass, where drafts are not counted."""
+    speculation: str = ""
+    """What all names begin with, where drafts are told of in full as by our own engine."""
     first_token: str
     """A histogram, seconds."""
     inter_token: str
@@ -112,6 +117,10 @@ class Engine(Protocol):
     health: str
     """Path of the API that answers 200 once requests are served, and costs nothing to ask."""
     policy: Policy
+
+    @property
+    def outside(self) -> bool:
+        """Whether its processes are no children of ours, such as those of a container."""
 
     def at(self, installation: Installation) -> Engine:
         """Return the engine as it is installed there. Raises `UsageError` where it cannot be."""
@@ -153,6 +162,12 @@ class Engine(Protocol):
 
     def api_key(self, values: Mapping[str, str]) -> str | None:
         """Return the bearer token of the API."""
+
+    def node_flags(self, index: int, count: int, address: str) -> dict[str, str]:
+        """Return the flags of node `index` of `count`; `address` is that of the first.
+
+        Raises `UsageError` where the engine runs on one node only.
+        """
 
     def evidence_flags(self, folder: Path) -> dict[str, str]:
         """Return the flags by which the engine leaves its evidence in the launch's folder."""

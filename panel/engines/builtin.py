@@ -21,7 +21,8 @@ from panel.server.exits import WORDS, Exit
 from panel.server.faults import parse_fault
 from panel.server.graphs import bucket_table
 from panel.server.heartbeat import RECORD_SIZE, HeartbeatFile
-from panel.server.options import OPTIONS, Option, OptionError, nearest, resolve, to_argv
+from panel.server.options import BY_NAME, OPTIONS, Option, OptionError, nearest, resolve, to_argv
+from panel.server.sizes import draft_tokens
 
 _NEEDED = ("torch", "numpy", "safetensors", "tokenizers", "jinja2")
 
@@ -32,6 +33,7 @@ class Builtin:
     name = "builtin"
     exit_words: Mapping[int, str] = WORDS
     victim_codes = frozenset({int(Exit.PEER), int(Exit.ORPHAN)})
+    outside = False
     spawner: tuple[str, ...] = ("-m", "panel.server.spawner")
     metric_names = MetricNames(
         generated="moepanel_generation_tokens_total",
@@ -41,6 +43,7 @@ class Builtin:
         kv_total="moepanel_kv_capacity_tokens",
         drafts="moepanel_spec_drafts_total",
         accepted="moepanel_spec_accepted_tokens_total",
+        speculation="moepanel_",
         first_token="moepanel_time_to_first_token_seconds",
         inter_token="moepanel_inter_token_latency_seconds",
     )
@@ -89,15 +92,17 @@ class Builtin:
         """Return the flags that a neutral name stands for."""
         match toggle:
             case "ep":
-                sizes = {"on": values.get("tp-size", _default("tp-size")), "off": "1"}
+                all_ranks = values.get("tp-size", _default("tp-size"))
+                sizes: dict[str, str | None] = {"on": all_ranks, "off": None}
                 return {"ep-size": sizes.get(text, text)}
             case "spec":
                 algorithm, colon, drafts = text.partition(":")
-                if algorithm not in ("off", "ngram"):
-                    hint = nearest(algorithm, ["off", "ngram"]).removeprefix("; ")
-                    raise UsageError(f"spec: {text!r} is not off, ngram or ngram:N", hint)
+                known = BY_NAME["speculative-algorithm"].choices
+                if algorithm not in known:
+                    hint = nearest(algorithm, known).removeprefix("; ")
+                    raise UsageError(f"spec: {text!r} is not off, ngram[:N] or eagle3[:N]", hint)
                 chosen: dict[str, str | None] = {"speculative-algorithm": algorithm}
-                return chosen | ({"speculative-num-draft-tokens": drafts} if colon else {})
+                return chosen | ({"speculative-num-steps": drafts} if colon else {})
             case "graphs":
                 if text == "off":
                     return {"disable-cuda-graph": "true"}
@@ -131,7 +136,7 @@ class Builtin:
         if options.ep_size > 1:
             chips.append(f"ep{options.ep_size}")
         if options.speculative_algorithm != "off":
-            chips.append(f"{options.speculative_algorithm}:{options.speculative_num_draft_tokens}")
+            chips.append(f"{options.speculative_algorithm}:{draft_tokens(options)}")
         buckets = bucket_table(options)
         chips.append(f"graphs≤{max(buckets)}" if buckets else "no graphs")
         if options.fault:
@@ -146,6 +151,12 @@ class Builtin:
     def api_key(self, values: Mapping[str, str]) -> str | None:
         """Return the bearer token that clients must send."""
         return values.get("api-key")
+
+    def node_flags(self, index: int, count: int, address: str) -> dict[str, str]:
+        """Refuse: its ranks meet over one machine's memory."""
+        raise UsageError(
+            "the embedded engine runs on one node only", "take sglang or vllm for several"
+        )
 
     def evidence_flags(self, folder: Path) -> dict[str, str]:
         """Return where events and heartbeats go."""
@@ -190,6 +201,9 @@ class _Pulse:
             else None
             for beat in self._file.read_all()
         )
+
+    def memory(self) -> Mapping[int, Mapping[str, int]]:
+        return {}
 
     def close(self) -> None:
         self._file.close()

@@ -45,6 +45,11 @@ class External(ABC):
         """Return the engine as it is installed there."""
         return type(self)(installation)
 
+    @property
+    def outside(self) -> bool:
+        """Whether a command line is needed to find its processes."""
+        return bool(self._at.pids)
+
     def environment(self) -> dict[str, str]:
         """Return what keeps the marker of the launch where the keeper looks for it.
 
@@ -101,6 +106,10 @@ class External(ABC):
     def api_key(self, values: Mapping[str, str]) -> str | None:
         """Return the first bearer token that the API accepts."""
         return self.value(values, "api-key", "").partition(",")[0] or None
+
+    @abstractmethod
+    def node_flags(self, index: int, count: int, address: str) -> dict[str, str]:
+        """Return the flags of one of several nodes."""
 
     def evidence_flags(self, folder: Path) -> dict[str, str]:
         """Return nothing: the log is taken from the launcher's output."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from panel.domain.phases import Phase
 from panel.domain.redact import redact
 from panel.domain.run import phase_index
 from panel.engines.base import Progress
+from panel.engines.logmemory import LogMemory
 from panel.logs.decode import LineDecoder
 from panel.logs.grammars import named
 from panel.logs.merge import Arrivals
@@ -49,6 +51,7 @@ class LogPulse:
         self._decoder = LineDecoder()
         self._reader = RecordReader(log.stem, Arrivals(), named([engine]))
         self._phases = Phases()
+        self._memory = LogMemory()
         self._bar = _Bar((), 0, 0, 0)
         self._tail = b""
         self._said: dict[int, str] = {}
@@ -61,6 +64,10 @@ class LogPulse:
         while chunk := self._file.read(_MOST):
             self._take(chunk)
         return tuple(self._progress(rank) for rank in range(self._world_size))
+
+    def memory(self) -> Mapping[int, Mapping[str, int]]:
+        """Return what each rank has taken, as far as the log says."""
+        return self._memory.ranks
 
     def close(self) -> None:
         """Let go of the file."""
@@ -99,6 +106,7 @@ class LogPulse:
         rank = 0 if self._world_size == 1 else record.rank
         if not self._premature or self._premature not in record.text:
             self._phases.see(record.text, rank)
+        self._memory.see(record.text, rank)
         if rank is not None and record.text.strip():
             self._said[rank] = redact(record.text.strip())[:_LONGEST]
 

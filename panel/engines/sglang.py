@@ -17,6 +17,8 @@ _SPECULATION = (
     "speculative-eagle-topk",
     "speculative-num-draft-tokens",
 )
+_MEETING_PORT = 20000
+"""Where the ranks of several nodes find each other; below the ports that systems give away."""
 
 
 class SGLang(External):
@@ -85,6 +87,14 @@ class SGLang(External):
             if limit := self.value(values, most, "") or listed:
                 chips.append(f"graphs≤{limit}")
         return tuple(chips)
+
+    def node_flags(self, index: int, count: int, address: str) -> dict[str, str]:
+        """Return its place among the nodes, and where all of them meet."""
+        return {
+            "nnodes": str(count),
+            "node-rank": str(index),
+            "dist-init-addr": f"{address}:{_MEETING_PORT}",
+        }
 
     def evidence_flags(self, folder: Path) -> dict[str, str]:
         """Return what makes it count."""

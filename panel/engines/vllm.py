@@ -76,6 +76,11 @@ class VLLM(External):
             chips.append(f"graphs≤{limit}")
         return tuple(chips)
 
+    def node_flags(self, index: int, count: int, address: str) -> dict[str, str]:
+        """Return its place among the nodes; all but the first have workers alone, and no API."""
+        place = {"nnodes": str(count), "node-rank": str(index), "master-addr": address}
+        return place | ({"headless": "true"} if index else {})
+
     def argv(self, values: Mapping[str, str]) -> list[str]:
         """Return the arguments; `serve` wants its model ahead of the flags."""
         settled = self.table.settle(values).values

@@ -15,10 +15,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from panel.domain.errors import PanelError, UsageError
-from panel.domain.flags import Flag
+from panel.domain.flags import Flag, Profile
 from panel.domain.wire import ApiError, Down, ErrorReply, Relaunch, Up
 from panel.supervisor.log_routes import LogRoutes
 from panel.supervisor.node import Node
+from panel.supervisor.note_routes import NoteRoutes
 from panel.supervisor.probe_routes import ProbeRoutes
 
 log = logging.getLogger(__name__)
@@ -48,8 +49,10 @@ def make_app(node: Node) -> Starlette:
             Route("/v1/shutdown", routes.shutdown, methods=["POST"]),
             Route("/v1/launches", routes.launches),
             Route("/v1/launches/{id:int}", routes.launch),
+            Route("/v1/launches/{id:int}/evidence", routes.evidence),
             *LogRoutes(node).routes(),
             *ProbeRoutes(node).routes(),
+            *NoteRoutes(node).routes(),
         ],
         exception_handlers={
             PanelError: _panel_error,
@@ -113,13 +116,18 @@ class Routes:
         """One row of the ledger."""
         return _json(self._node.ledger.get(request.path_params["id"]))
 
+    async def evidence(self, request: Request) -> Response:
+        """What is new in the events of the present launch."""
+        number, offset = request.path_params["id"], _number(request, "offset", 0)
+        return _json(self._node.evidence(number, offset))
+
     async def _known(self, request: Request, kind: type[Wish]) -> Wish:
         """Return the body, once its engine has told its flags."""
         body = await _body(request, kind)
-        await self._flags(body.profile)
+        await self._flags((isinstance(body, Up) and body.recipe) or body.profile)
         return body
 
-    async def _flags(self, profile: str | None) -> tuple[Flag, ...]:
+    async def _flags(self, profile: Profile | str | None) -> tuple[Flag, ...]:
         return await asyncio.to_thread(self._node.flags, profile)
 
     async def _stream(self, since: int) -> AsyncIterator[bytes]:

@@ -14,6 +14,7 @@ import msgspec
 
 from panel.domain.events import Event
 from panel.domain.plan import Plan
+from panel.domain.since import Since
 from panel.domain.verdict import Verdict
 
 T = TypeVar("T")
@@ -42,6 +43,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Rank by source."""
     plan: Plan
     versions: dict[str, str] = {}
+    since: Since | None = None
+    """What is new against the last good launch of the profile; None where there was none."""
 
 
 class KeeperId(msgspec.Struct, frozen=True):
@@ -158,6 +161,17 @@ def write_json(path: Path, value: msgspec.Struct) -> None:
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(data)
     fresh.replace(path)
+
+
+def read_lines(path: Path, offset: int, limit: int = 1 << 20) -> bytes:
+    """Return at most `limit` bytes of whole lines from an offset on; none where nothing is new."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            data = file.read(limit)
+    except OSError:
+        return b""
+    return data[: data.rfind(b"\n") + 1]
 
 
 class Tail(NamedTuple):

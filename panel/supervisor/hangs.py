@@ -12,6 +12,7 @@ from typing import Any
 from panel.domain.errors import UsageError
 from panel.domain.hang import HangView, Step, Suspicion
 from panel.domain.states import LaunchState
+from panel.probes.hang import core
 from panel.probes.hang.ladder import Means, Outcome, next_rung, plan
 from panel.probes.hang.suspect import Pulse, suspect, suspect_stall
 from panel.supervisor import hang_steps
@@ -91,6 +92,8 @@ class Hangs:
                 outcome = await hang_steps.stacks(launch)
             case "flight":
                 outcome = await hang_steps.flight_recorder(launch)
+            case "core":
+                outcome = await hang_steps.cuda_core(launch, self.suspicion)
         log.info("launch %d, %s: %s", launch.spec.id, step, outcome.result)
         self._done[step] = outcome
 
@@ -98,13 +101,16 @@ class Hangs:
         launch = self._launch
         if not launch.live:
             over = "the launch is over"
-            return Means(over, over, over)
+            return Means(over, over, over, over)
         on_gpus = any(gpu.rank is not None for gpu in self._probes.gpus(launch))
         recorder = any(launch.folder.flight.glob("*.pipe"))
         return Means(
             ras="" if on_gpus else "the ranks use no GPU, so no NCCL",
             stacks=refused(launch),
             flight="" if recorder else "no rank has a flight recorder",
+            core=core.trouble(launch.spec.env, hang_steps.living(launch))
+            if on_gpus
+            else "the ranks use no GPU, so no CUDA kernels",
         )
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from panel.domain.events import Event
 from panel.domain.verdict import Verdict
 from panel.engines.base import Engine, Progress
+from panel.logs.files import open_regular
 from panel.logs.merge import parse_times
 from panel.supervisor.evidence import Folder, LaunchSpec
 from panel.triage.facts import Facts
@@ -35,6 +36,7 @@ class Judge:
             argv=spec.argv,
             world_size=spec.world_size,
             sources=spec.sources,
+            since=spec.since,
         )
         codes = ExitCodes(engine.exit_words, engine.victim_codes)
         self._triage = Triage(facts, codes=codes)
@@ -107,11 +109,14 @@ class _Log:
             self.waits = True
             return False
         end = self._read + _LOOK_BYTES
-        with self._log.open("rb") as file:
-            file.seek(self._read)
-            while self._read < end and (chunk := file.read(_CHUNK)):
-                triage.read(self._source, chunk)
-                self._read += len(chunk)
+        try:
+            with open_regular(self._log) as file:
+                file.seek(self._read)
+                while self._read < end and (chunk := file.read(_CHUNK)):
+                    triage.read(self._source, chunk)
+                    self._read += len(chunk)
+        except OSError:
+            return False  # It was replaced by what is no log, or may not be read.
         return True
 
     def _whole_lines(self) -> bytes:

@@ -71,12 +71,12 @@ class PairKey(NamedTuple):
 class Pair:
     """A keeper, with its spawner where the engine has one, that waits for its order."""
 
-    def __init__(self, key: PairKey, log: Path) -> None:
+    def __init__(self, key: PairKey, log: Path, program: str = "panel.supervisor.keeper") -> None:
         """Start it in a session of its own. Raises OSError."""
         self.key = key
         # The marker must be there from the start: /proc shows the environment of the exec.
         self.uuid = uuid.uuid4().hex
-        argv = [sys.executable, "-m", "panel.supervisor.keeper"]
+        argv = [sys.executable, "-m", program]
         if key.spawner:
             command = [sys.executable, *key.spawner]
             argv += ["--spawner", msgspec.json.encode(command).decode()]

@@ -6,8 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from panel.domain.events import Event, PhaseEvent, State
+from panel.domain.events import Event, MemoryTaken, PhaseEvent, State
+from panel.domain.nodes import with_nodes
 from panel.domain.run import Run, phase_seconds, reduce_all
+from panel.domain.states import LaunchState
 from panel.domain.verdict import Verdict
 from panel.domain.wire import LaunchRecord
 from panel.engines.base import Engine, Progress, Pulse
@@ -49,6 +51,10 @@ class Launch:
         self.usual_ready_s = usual_ready_s
         self.note = note
         self.run = Run()
+        self.checking = keeper is not None and engine.outside
+        """Whether its GPUs are still to be looked at before it counts as gone."""
+        self.held: tuple[str, ...] = ()
+        """What it still holds after its end, a sentence a GPU."""
         self.samples = Samples({}, ())
         self.logs = LogSampler(folder, spec.sources)
         self.metrics = MetricsHistory(engine.metric_names)
@@ -63,7 +69,16 @@ class Launch:
     @property
     def live(self) -> bool:
         """Whether anything of it may exist, the keeper included."""
-        return self.run.live or self.keeper is not None
+        return self.run.live or self.keeper is not None or self.checking
+
+    @property
+    def state(self) -> LaunchState:
+        """How it fares. What ended before any rank existed, for its flags or its port, counts as
+        refused, also where the engine's own parser said so; not what died importing."""
+        if self.verdict is None or self.run.state not in (LaunchState.CRASHED, LaunchState.REFUSED):
+            return self.run.state
+        refused = self.verdict.status == "refused"
+        return LaunchState.REFUSED if refused else LaunchState.CRASHED
 
     @property
     def t(self) -> float:
@@ -96,6 +111,7 @@ class Launch:
         if self._pulse is not None:
             self.samples = self.samples._replace(beats=self._pulse.read())
             self._note_phases()
+            self._note_memory(self._pulse)
         self.logs.sample()
 
     def sample_processes(self) -> None:
@@ -111,6 +127,8 @@ class Launch:
     def judge(self) -> None:
         """Bring the verdict up to date and into its file, where something has happened."""
         now = self._judge.verdict(self.t, self._beats(), not self.run.live)
+        if now is not None:
+            now = with_nodes(now, self.spec.world_size, self.spec.plan.nodes)
         # A launch in good health needs none; one that is being stopped gets its when it is down.
         early = now and (now.status == "running" or (now.status == "stopped" and self.run.live))
         if now is None or (early and self.verdict is None):
@@ -142,7 +160,7 @@ class Launch:
             request=plan.request,
             engine=self.spec.engine,
             version=self.spec.version,
-            state=self.run.state,
+            state=self.state,
             t0_unix=self.spec.t0_unix,
             ended_unix=None if ended is None else round(self.spec.t0_unix + ended, 3),
             ready_s=None if self.run.ready_t is None else round(self.run.ready_t, 3),
@@ -159,6 +177,12 @@ class Launch:
         for rank, beat in enumerate(self.samples.beats):
             if beat is not None and beat.age is None and beat.phase != self.run.phase(rank):
                 self.record_event(PhaseEvent(t=round(self.t, 6), rank=rank, phase=beat.phase))
+
+    def _note_memory(self, pulse: Pulse) -> None:
+        """Note what the log alone tells; our own ranks note theirs themselves."""
+        for rank, taken in pulse.memory().items():
+            if not taken.items() <= self.run.memory.get(rank, {}).items():
+                self.record_event(MemoryTaken(t=round(self.t, 6), rank=rank, measured=dict(taken)))
 
     def _take(self, events: Sequence[Event]) -> None:
         self.run = reduce_all(self.run, events)

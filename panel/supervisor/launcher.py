@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,12 +16,17 @@ from panel import __version__
 from panel.config.home import Home
 from panel.domain.events import Operator
 from panel.domain.flags import Profile
-from panel.domain.plan import Resolved
+from panel.domain.plan import Plan, Resolved, changes
 from panel.domain.redact import redact_values
-from panel.engines.base import Engine, Policy, ProcessJob, SpawnerJob
+from panel.domain.since import Since
+from panel.domain.wire import LaunchRecord
+from panel.engines.base import Command, Engine, Policy, ProcessJob, SpawnerJob
+from panel.planning.nodes import node_recipes
 from panel.probes.collectives.flight import environment
+from panel.probes.libraries import libraries
 from panel.supervisor import procfs
 from panel.supervisor.evidence import Folder, LaunchSpec, append_event, write_json
+from panel.supervisor.fleet.order import LOST_S, FleetOrder, NodeOrder
 from panel.supervisor.planner import Prepared
 from panel.supervisor.watch.host import driver_version
 
@@ -44,7 +50,7 @@ class Prelude(NamedTuple):
 
     spec: LaunchSpec
     folder: Folder
-    order: Order
+    order: Order | FleetOrder
 
     def write(self) -> None:
         """Make the evidence folder. Raises OSError."""
@@ -77,13 +83,27 @@ def next_number(home: Home, last: int) -> int:
     return 1 + max([last, *(int(name) for name in names if name.isdecimal())])
 
 
-def prepare_launch(home: Home, number: int, prepared: Prepared, uuid: str) -> Prelude:
-    """Return spec and order of a launch that begins now; nothing is written."""
+def prepare_launch(
+    home: Home,
+    number: int,
+    prepared: Prepared,
+    uuid: str,
+    good: LaunchRecord | None = None,
+    told: Mapping[str, str] | None = None,
+) -> Prelude:
+    """Return spec and order of a launch that begins now; nothing is written.
+
+    `good`: the last good launch of the profile. `told`: what its processes find in their
+    environment beside what operator and engine put there.
+    """
     engine, plan = prepared.engine, prepared.plan
     folder = Folder(home.launch(number))
     env = launch_env(engine, prepared.profile)
-    own = engine.evidence_flags(folder.path)
-    command = engine.command(prepared.values | own, folder.path)
+    nodes = prepared.profile.nodes
+    own = {} if nodes else engine.evidence_flags(folder.path)
+    command = Command() if nodes else engine.command(prepared.values | own, folder.path)
+    known = versions(ours=command.spawner is not None)
+    found = libraries(prepared.profile.installation.python) | known
     spec = LaunchSpec(
         id=number,
         uuid=uuid,
@@ -94,10 +114,10 @@ def prepare_launch(home: Home, number: int, prepared: Prepared, uuid: str) -> Pr
         version=plan.version,
         profile=prepared.profile.name,
         world_size=plan.world_size,
-        url=url(*engine.address(prepared.values)),
+        url=_api(prepared),
         argv=(*plan.argv, *(f"--{name}={text}" for name, text in own.items())),
         env=redact_values(env),
-        sources=engine.sources(prepared.values),
+        sources=dict.fromkeys(plan.nodes) if nodes else engine.sources(prepared.values),
         plan=msgspec.structs.replace(
             plan,
             flags=(
@@ -105,13 +125,16 @@ def prepare_launch(home: Home, number: int, prepared: Prepared, uuid: str) -> Pr
                 *(Resolved(name=name, value=text, origin="panel") for name, text in own.items()),
             ),
         ),
-        versions=versions(ours=command.spawner is not None),
+        versions=found,
+        since=None if good is None else since(good, plan, found, redact_values(env)),
     )
+    if nodes:
+        return Prelude(spec, folder, fleet_order(home, prepared, spec, folder))
     order = Order(
         folder=str(folder.path),
         uuid=uuid,
         t0_mono_ns=spec.t0_mono_ns,
-        env=env | flight_env(folder, spec.versions),
+        env=env | flight_env(folder, known) | dict(told or {}),
         spawner=command.spawner,
         processes=command.processes,
         policy=engine.policy,
@@ -119,10 +142,56 @@ def prepare_launch(home: Home, number: int, prepared: Prepared, uuid: str) -> Pr
     return Prelude(spec, folder, order)
 
 
+def fleet_order(home: Home, prepared: Prepared, spec: LaunchSpec, folder: Folder) -> FleetOrder:
+    """Return the order to the keeper of several nodes."""
+    profile = prepared.profile
+    recipes = node_recipes(prepared.engine, profile, prepared.values)
+    return FleetOrder(
+        folder=str(folder.path),
+        uuid=spec.uuid,
+        t0_mono_ns=spec.t0_mono_ns,
+        world_size=spec.world_size,
+        policy=prepared.engine.policy,
+        nodes=[
+            NodeOrder(
+                name=node.name,
+                ssh=node.ssh,
+                python=node.python if node.ssh else sys.executable,
+                # On this machine it must not be the supervisor that asks.
+                home=node.home or ("" if node.ssh else str(home.state / "nodes" / node.name)),
+                recipe=recipe,
+            )
+            for node, recipe in zip(profile.nodes, recipes, strict=True)
+        ],
+        lost_s=LOST_S,
+    )
+
+
+def since(good: LaunchRecord, plan: Plan, known: dict[str, str], env: dict[str, str]) -> Since:
+    """Return what is new against a good launch."""
+    return Since(
+        launch=good.id,
+        flags=changes(good.flags, plan.values()),
+        versions=changes(
+            good.versions | {good.engine: good.version}, known | {plan.engine: plan.version}
+        ),
+        env=changes(good.env, env),
+    )
+
+
 def url(host: str, port: int) -> str:
     """Return where clients on this node reach an API that binds this address."""
     reachable = "127.0.0.1" if host in _ANY_ADDRESS else host
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def _api(prepared: Prepared) -> str:
+    """Return where the API is: on several nodes at the first one."""
+    nodes = prepared.profile.nodes
+    if not nodes:
+        return url(*prepared.engine.address(prepared.values))
+    host, port = prepared.engine.address(prepared.values | nodes[0].flags)
+    return url(nodes[0].address if host in _ANY_ADDRESS else host, port)
 
 
 def versions(ours: bool) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from panel.domain.errors import NotFoundError, PanelError
+from panel.domain.states import LaunchState
 from panel.domain.wire import LaunchRecord
 
 _COLUMNS = LaunchRecord.__struct_fields__
@@ -87,6 +88,18 @@ class Ledger:
             _USUAL_OF,
         )
         return round(statistics.median(row[0] for row in rows), 2) if rows else None
+
+    def last_good(self, profile: str) -> LaunchRecord | None:
+        """Return the newest launch of a profile that got ready and did not fail."""
+        failed = [state.value for state in LaunchState if state.failed]
+        marks = ", ".join("?" * len(failed))
+        found = self._records(
+            "where ready_s is not null and json_extract(request, '$.profile') = ?"
+            f" and state not in ({marks}) order by id desc limit 1",
+            profile,
+            *failed,
+        )
+        return found[0] if found else None
 
     def close(self) -> None:
         """Let go of the file."""

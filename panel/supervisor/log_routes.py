@@ -145,6 +145,7 @@ def _query(params: QueryParams, ranks: tuple[int, ...]) -> Query:
         literal=params.get("literal") == "1",
         ignore_case=params.get("ignore_case") == "1",
         invert=params.get("invert") == "1" and bool(params.get("pattern")),
+        heads=params.get("heads") == "1",
         level=Level[level],
         ranks=ranks,
     )

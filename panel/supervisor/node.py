@@ -13,15 +13,17 @@ from panel.config.home import Home
 from panel.config.profiles import load_profile
 from panel.config.settings import Settings
 from panel.domain.errors import BusyError, NotFoundError, PanelError
-from panel.domain.flags import Flag
+from panel.domain.flags import Flag, Profile
 from panel.domain.gpu import GpuSample
 from panel.domain.hang import Suspicion
 from panel.domain.plan import Plan
 from panel.domain.run import Run
 from panel.domain.snapshot import Snapshot, Supervisor
 from panel.domain.states import LaunchState
-from panel.domain.wire import Accepted, Relaunch, Up
+from panel.domain.wire import Accepted, Evidence, Relaunch, Up
 from panel.engines.base import Engine
+from panel.supervisor.evidence import read_lines
+from panel.supervisor.kept import Kept
 from panel.supervisor.launcher import launch_env
 from panel.supervisor.ledger import Ledger
 from panel.supervisor.planner import Planner, Prepared
@@ -60,7 +62,10 @@ class Node:
         self._wake = asyncio.Event()
         self._warm = Warm(home.log)
         self._probes = Probes(lambda: self._runner.running)
-        self._runner = Runner(home, self.ledger, self._warm, self._probes, self._wake.set)
+        self._kept = Kept(home, self._wake.set)
+        self._runner = Runner(
+            home, self.ledger, self._warm, self._kept, self._probes, self._wake.set
+        )
         self._planner = Planner(home, find_engine, settings.profile, self._samples)
         self._profiles = ProfileCache(home)
         self._next: tuple[int, Prepared] | None = None
@@ -74,6 +79,7 @@ class Node:
         """Adopt what runs, then watch and publish until cancelled."""
         self._probes.start()
         self._runner.adopt(self._find_engine)
+        self._kept.adopt()
         try:
             while True:
                 self._wake.clear()
@@ -88,6 +94,7 @@ class Node:
 
     async def close(self) -> None:
         """Let go of everything; a gang that runs is left serving."""
+        await self._kept.close(self._busy)
         await self._runner.close()
         await self._probes.close()
         await asyncio.to_thread(self._warm.close)
@@ -95,7 +102,7 @@ class Node:
 
     # Requests
 
-    def flags(self, profile: str | None) -> tuple[Flag, ...]:
+    def flags(self, profile: Profile | str | None) -> tuple[Flag, ...]:
         """Return the flags of a profile's engine, of the last profile's where none is named.
 
         The first time it may take as long as importing the engine: not for the event loop.
@@ -118,6 +125,7 @@ class Node:
             raise BusyError(
                 f"launch {launch.spec.id} is {words}", "use relaunch, or wait until it is down"
             )
+        self._refuse_waiting()
         prepared = self._planner.up(body, self._runner.basis)
         prepared.refuse()
         return self._launch(prepared)
@@ -125,16 +133,16 @@ class Node:
     def relaunch(self, body: Relaunch) -> Accepted:
         """Stop what runs, then launch; nothing is stopped unless the plan is sound."""
         self._refuse_ending()
-        if self._next is not None:
-            raise BusyError(f"a relaunch is under way to launch {self._next[0]}", "wait for it")
+        self._refuse_waiting()
         prepared = self._planner.relaunch(body, self._runner.basis)
         prepared.refuse(body.force)
         return self._launch(prepared)
 
     def down(self, now: bool) -> Accepted:
-        """Stop the gang; a relaunch that waits is forgotten."""
+        """Stop the gang; a relaunch that waits is forgotten, and weights are kept no longer."""
         self._next = None
         launch = self._runner.stop("down_now" if now else "down")
+        self._kept.drop("the operator stops the launch")
         self._wake.set()
         return Accepted(launch=launch.spec.id if launch else None)
 
@@ -143,6 +151,7 @@ class Node:
         self._next = None
         self._shutting_down = True
         launch = self._runner.stop("down_now" if now else "shutdown")
+        self._kept.drop("shutdown")
         self._wake.set()
         return Accepted(launch=launch.spec.id if launch else None)
 
@@ -155,6 +164,24 @@ class Node:
             )
         return watcher
 
+    def evidence(self, number: int, offset: int) -> Evidence:
+        """Return how the present launch stands, and its events from a place on. Raises
+        `NotFoundError` for another one."""
+        launch = self._runner.launch
+        if launch is None or launch.spec.id != number:
+            raise NotFoundError(f"launch {number} is not the present one")
+        # Asked first: what is written later comes with the next answer.
+        live = launch.live
+        events = read_lines(launch.folder.events, offset)
+        return Evidence(
+            t=launch.t,
+            live=live,
+            state=launch.state,
+            outcome=launch.verdict.headline if launch.verdict else "",
+            events=events.decode(errors="replace"),
+            end=offset + len(events),
+        )
+
     @property
     def _suspicion(self) -> Suspicion | None:
         return self._runner.watcher.hangs.suspicion if self._runner.watcher else None
@@ -163,9 +190,14 @@ class Node:
         if self._shutting_down:
             raise BusyError("the supervisor is shutting down", "start it again by moepanel up")
 
+    def _refuse_waiting(self) -> None:
+        if self._next is not None:
+            raise BusyError(f"a relaunch is under way to launch {self._next[0]}", "wait for it")
+
     def _launch(self, prepared: Prepared) -> Accepted:
         number = self._runner.new_number()
-        if self._runner.running is None:
+        self._kept.make_room(prepared)
+        if self._runner.running is None and self._kept.fits(prepared):
             self._runner.start(number, prepared)
         else:
             self._next = (number, prepared)
@@ -181,6 +213,7 @@ class Node:
 
     def _tick(self) -> None:
         self._runner.tick()
+        self._kept.tick(self._busy)
         if not self._busy:
             self._go_on()
         now = time.monotonic()
@@ -195,6 +228,8 @@ class Node:
         """Nothing runs: do what waited for that."""
         if self._next is not None:
             number, prepared = self._next
+            if not self._kept.fits(prepared):
+                return
             self._next = None
             try:
                 self._runner.start(number, prepared)
@@ -202,7 +237,7 @@ class Node:
                 log.error("the relaunch failed: %s", error)
                 if self._runner.launch is not None:
                     self._runner.launch.note = f"the relaunch failed: {error}"
-        elif self._shutting_down:
+        elif self._shutting_down and self._kept.gone:
             self.ended.set()
 
     def _keep_warm(self) -> None:
@@ -236,6 +271,7 @@ class Node:
                 profiles=self._profiles.profiles,
                 launch=view_launch(launch, self._suspicion) if launch else None,
                 gpus=self._probes.gpus(launch),
+                kept=self._kept.weights,
             )
         )
 

@@ -17,6 +17,7 @@ from panel.domain.wire import Relaunch, Up
 from panel.engines.base import Engine
 from panel.planning.build import build_plan, change_request, resolve_flags
 from panel.planning.hardware import at_hand
+from panel.planning.nodes import node_problems
 from panel.supervisor.checks import disk_problems, port_problems
 
 _MASK = "***"
@@ -66,7 +67,7 @@ class Planner:
     def up(self, body: Up, basis: Basis | None) -> Prepared:
         """Plan a launch from a profile. Raises `UsageError`, `NotFoundError`."""
         last = basis.request.profile if basis else self._default
-        profile = load_profile(self._home, body.profile or last)
+        profile = body.recipe or load_profile(self._home, body.profile or last)
         return self._prepare(profile, Request(profile=profile.name), body.set, (), basis)
 
     def relaunch(self, body: Relaunch, basis: Basis | None) -> Prepared:
@@ -77,9 +78,11 @@ class Planner:
         base = last if same else Request(profile=profile.name)
         return self._prepare(profile, base, body.set, body.unset, basis)
 
-    def engine(self, profile: str | None, basis: Basis | None) -> Engine:
+    def engine(self, profile: Profile | str | None, basis: Basis | None) -> Engine:
         """Return the engine of a profile (None: of the last one), as it is installed. Raises
         `UsageError`, `NotFoundError`."""
+        if isinstance(profile, Profile):
+            return self._engine(profile)
         last = basis.request.profile if basis else self._default
         return self._engine(load_profile(self._home, profile or last))
 
@@ -95,7 +98,9 @@ class Planner:
         basis: Basis | None,
     ) -> Prepared:
         engine = self._engine(profile)
-        hardware = at_hand(self._gpus(), profile.hardware)
+        # The GPUs of this node say nothing of others.
+        gpus = () if profile.nodes and profile.hardware else self._gpus()
+        hardware = at_hand(gpus, profile.hardware)
         profile = msgspec.structs.replace(profile, hardware=hardware)
         request = change_request(engine, profile, base, set, unset)
         masked = [name for name, text in request.set.items() if text == _MASK]
@@ -107,7 +112,9 @@ class Planner:
         values = resolve_flags(profile, request)
         address = engine.address(values)
         problems = disk_problems(self._home.state)
-        if basis is None or address != basis.address:
+        if profile.nodes:
+            problems = (*node_problems(engine, profile, values), *problems)
+        elif basis is None or address != basis.address:
             problems = (*port_problems(*address), *problems)
         before = basis.flags if basis else None
         plan = build_plan(engine, profile, request, before=before, problems=problems)

@@ -54,6 +54,10 @@ class Probes:
         """Return the GPUs with the ranks of a launch."""
         return self._gpus.view(launch)
 
+    def held(self, launch: Launch) -> tuple[str, ...] | None:
+        """Return what is still held of the GPUs after a launch, None while that is not known."""
+        return self._gpus.held(launch)
+
     def record_gpus(self, launch: Launch) -> None:
         """Write a sample of each GPU into the evidence."""
         for gpu in self.gpus(launch):

@@ -13,6 +13,8 @@ from panel.domain.events import Gang, Operator
 from panel.domain.states import LaunchState
 from panel.engines.base import Engine
 from panel.supervisor.adopt import load_launch
+from panel.supervisor.keepers import Pair, pair_key
+from panel.supervisor.kept import Kept
 from panel.supervisor.launch import Launch
 from panel.supervisor.launcher import launch_env, next_number, prepare_launch
 from panel.supervisor.ledger import Ledger
@@ -30,12 +32,19 @@ class Runner:
     """The present launch, or the last one."""
 
     def __init__(
-        self, home: Home, ledger: Ledger, warm: Warm, probes: Probes, wake: Callable[[], None]
+        self,
+        home: Home,
+        ledger: Ledger,
+        warm: Warm,
+        kept: Kept,
+        probes: Probes,
+        wake: Callable[[], None],
     ) -> None:
         """`wake` is called when something happened that a tick should look at."""
         self._home = home
         self._ledger = ledger
         self._warm = warm
+        self._kept = kept
         self._probes = probes
         self._wake = wake
         self._watcher: Watcher | None = None
@@ -88,13 +97,13 @@ class Runner:
     def start(self, number: int, prepared: Prepared) -> None:
         """Launch; what goes wrong on the way is the launch's own end. Raises `PanelError`."""
         usual = self._ledger.usual_ready_s(prepared.profile.name)
+        told = self._kept.serve(prepared)
         try:
-            pair = self._warm.take(
-                prepared.engine.spawner, launch_env(prepared.engine, prepared.profile)
-            )
+            pair = self._pair(prepared)
         except OSError as error:
             raise PanelError(f"the keeper cannot be started: {error}") from None
-        prelude = prepare_launch(self._home, number, prepared, pair.uuid)
+        good = self._ledger.last_good(prepared.profile.name)
+        prelude = prepare_launch(self._home, number, prepared, pair.uuid, good, told)
         launch = Launch(
             prelude.spec, prelude.folder, prepared.engine, pair.keeper, usual_ready_s=usual
         )
@@ -112,6 +121,12 @@ class Runner:
         self._basis = Basis(prepared.request, prelude.spec.plan.values(), None)
         api_key = prepared.engine.api_key(prepared.values)
         self._watcher = Watcher(launch, api_key, self._probes, self._wake)
+
+    def _pair(self, prepared: Prepared) -> Pair:
+        env = launch_env(prepared.engine, prepared.profile)
+        if prepared.profile.nodes:
+            return Pair(pair_key((), env), self._home.log, "panel.supervisor.fleet")
+        return self._warm.take(prepared.engine.spawner, env)
 
     def stop(self, action: Action) -> Launch | None:
         """Tell the gang to end; return its launch, None where nothing runs."""

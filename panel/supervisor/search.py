@@ -13,7 +13,7 @@ import msgspec
 
 from panel.domain.errors import PanelError
 from panel.domain.wire import ApiError, Found
-from panel.logs.files import ReplacedError
+from panel.logs.files import ReplacedError, open_regular
 from panel.logs.query import Query
 from panel.logs.search import PATIENCE_S, Search, SearchedLog
 from panel.supervisor.arrivals import arrivals, offset_at, runs
@@ -144,7 +144,7 @@ class _File(NamedTuple):
     def of(cls, source: Source, whole_lines: bool) -> _File:
         """Look at it; one that does not exist yet is empty."""
         try:
-            with source.path.open("rb") as file:
+            with open_regular(source.path) as file:
                 status = os.fstat(file.fileno())
                 end = size = status.st_size
                 if whole_lines and size:

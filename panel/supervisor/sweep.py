@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import select
 import signal
+import subprocess
+import sys
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import NamedTuple
 
 from panel.supervisor import procfs
+from panel.supervisor.keepers import ROOT
 
 GRACE_S = 3.0
 """From TERM to KILL; the ranks have seen the end of their keeper and are leaving already."""
@@ -23,6 +27,13 @@ class Swept(NamedTuple):
     """Processes that were left."""
     left: tuple[int, ...]
     """Those that could not be ended."""
+
+
+def sweep_nodes(folder: Path, uuid: str) -> Swept:
+    """End what a launch over several nodes left there and here. Blocks."""
+    program = [sys.executable, "-m", "panel.supervisor.fleet", "--end", str(folder)]
+    subprocess.run(program, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
+    return sweep(uuid)
 
 
 def sweep(uuid: str) -> Swept:

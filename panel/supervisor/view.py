@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from panel.domain.exits import exit_words
 from panel.domain.hang import Suspicion
+from panel.domain.nodes import own_pid
 from panel.domain.phases import Phase
-from panel.domain.run import Process, Run, phase_index
+from panel.domain.run import Process, Run, phase_index, start_seconds
 from panel.domain.snapshot import LaunchView, ProcessExit, ProcessView
 from panel.domain.states import LaunchState, ProcessState
 from panel.engines.base import Progress
+from panel.planning.measured import measured
 from panel.supervisor.launch import Launch
 from panel.supervisor.watch.processes import Usage
 
@@ -27,7 +29,7 @@ def view_launch(launch: Launch, suspicion: Suspicion | None = None) -> LaunchVie
     """Return the launch at this moment; `suspicion`: why it is taken to be hanging."""
     run, spec = launch.run, launch.spec
     # Until its keeper is gone too, the next launch has to wait.
-    state = run.state if run.live or not launch.live else LaunchState.STOPPING
+    state = launch.state if run.live or not launch.live else LaunchState.STOPPING
     processes = tuple(_view_process(launch, process) for process in _shown(run))
     behind = [each.phase for each in processes if each.rank is not None and each.exit is None]
     return LaunchView(
@@ -45,13 +47,16 @@ def view_launch(launch: Launch, suspicion: Suspicion | None = None) -> LaunchVie
         flags=spec.plan.values(),
         phase=min(behind, key=phase_index, default=Phase.SPAWN) if run.live else Phase.STOPPED,
         ready_s=None if run.ready_t is None else round(run.ready_t, 3),
+        start=start_seconds(run),
         usual_ready_s=launch.usual_ready_s,
         processes=processes,
         metrics=launch.metrics.metrics(),
+        memory=measured(spec.plan.memory, spec.plan.fit, run.memory),
         folder=str(launch.folder.path),
         log_sizes=dict(launch.logs.sizes),
         verdict=launch.verdict,
         suspicion=suspicion,
+        held=launch.held,
         note=launch.note,
     )
 
@@ -68,7 +73,7 @@ def _shown(run: Run) -> list[Process]:
 
 
 def _view_process(launch: Launch, process: Process) -> ProcessView:
-    run = launch.run
+    run, nodes = launch.run, launch.spec.plan.nodes
     beat = _beat(launch, process)
     usage = launch.samples.usage.get(process.pid, Usage(0.0, 0, 0))
     if process.rank is None:
@@ -79,7 +84,8 @@ def _view_process(launch: Launch, process: Process) -> ProcessView:
     said = launch.logs.last_lines.get(process.source, "")
     return ProcessView(
         source=process.source,
-        pid=process.pid,
+        pid=own_pid(process.pid) if nodes else process.pid,
+        node=process.source if nodes else "",
         state=_state(process, phase, beat),
         rank=process.rank,
         title=process.title,

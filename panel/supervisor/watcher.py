@@ -9,19 +9,23 @@ import time
 from collections.abc import Callable
 from signal import SIGTERM
 
-from panel.domain.events import Gang, Health
+from panel.domain.events import Alarm, Gang, Health
 from panel.domain.states import LaunchState
 from panel.supervisor.evidence import read_tail
 from panel.supervisor.hangs import Hangs
 from panel.supervisor.launch import Launch
 from panel.supervisor.probes import Probes
-from panel.supervisor.sweep import Swept, sweep
+from panel.supervisor.sweep import Swept, sweep, sweep_nodes
 from panel.supervisor.watch.engine import EngineProbe
 from panel.supervisor.watch.figures import engine_figures, gpu_figures
 
 log = logging.getLogger(__name__)
 
 SLOW_S = 1.0
+RELEASE_S = 5.0
+"""After its end: the driver frees the memory of a process some time after it is gone."""
+LOOK_S = 30.0
+"""For so long after a launch its GPUs are looked at."""
 
 
 class Watcher:
@@ -36,6 +40,8 @@ class Watcher:
         self.settled = not launch.live and launch.verdict is not None and launch.verdict.final
         """Nothing is left to watch or to conclude."""
         self._probes = probes
+        self._freed = self.settled
+        self._ended: float | None = None
         self._gpus_recorded = False
         self._wake = wake
         self._sweep: asyncio.Task[Swept] | None = None
@@ -50,6 +56,7 @@ class Watcher:
 
     def tick(self) -> bool:
         """Look at what is due; return whether the ledger's row has changed."""
+        self._look_at_gpus()
         if self.settled:
             return False
         launch = self.launch
@@ -104,7 +111,7 @@ class Watcher:
         if self._probe is not None:
             self._probe.cancel()
         outcome = self.launch.verdict.headline if self.launch.verdict else ""
-        log.info("launch %d %s: %s", self.launch.spec.id, self.launch.run.state, outcome)
+        log.info("launch %d %s: %s", self.launch.spec.id, self.launch.state, outcome)
 
     def _keeper_ended(self) -> None:
         keeper = self.launch.keeper
@@ -130,10 +137,32 @@ class Watcher:
         launch.record_event(Gang(t=self._now(), state="failing", reason=reason))
         launch.keeper.signal(SIGTERM)
 
+    def _look_at_gpus(self) -> None:
+        """See that nothing of the gang holds a GPU once it is gone; a container may outlive its
+        stop, and its processes are not ours."""
+        launch = self.launch
+        if self._freed or launch.run.live or launch.keeper is not None:
+            return
+        now = time.monotonic()
+        self._ended = now if self._ended is None else self._ended
+        held = self._probes.held(launch)
+        late = now - self._ended > RELEASE_S
+        if late and held and not launch.held:
+            for text in held:
+                launch.record_event(Alarm(t=self._now(), text=text))
+        launch.held = held or () if late else ()
+        self._freed = held == () or now - self._ended > LOOK_S
+        launch.checking = launch.checking and not late and held != ()
+
     def _sweep_rest(self) -> None:
         """The keeper is gone and did not say that the gang is down: end what is left."""
         if self._sweep is None:
-            self._sweep = asyncio.create_task(asyncio.to_thread(sweep, self.launch.spec.uuid))
+            spec, folder = self.launch.spec, self.launch.folder.path
+            if spec.plan.nodes:
+                work = asyncio.to_thread(sweep_nodes, folder, spec.uuid)
+            else:
+                work = asyncio.to_thread(sweep, spec.uuid)
+            self._sweep = asyncio.create_task(work)
             self._sweep.add_done_callback(lambda _: self._wake())
         elif self._sweep.done():
             swept = self._sweep.result()

@@ -71,7 +71,7 @@ def test_up_waits_until_it_serves(accepting: FakeSupervisor, moepanel: Run) -> N
     assert [each.rank for each in told.ranks] == list(range(8))
     assert told.verdict is None
     assert done.stderr.splitlines() == [
-        "#16 stopped 12m31s", "#17 capture 1.0s", "#17 serving 12m31s",
+        "#16 stopped", "#17 capture 1.0s", "#17 serving 12m31s",
     ]  # fmt: skip
 
 
@@ -153,9 +153,12 @@ def test_refusals(
 
 
 def test_relaunch_sends_what_changes(accepting: FakeSupervisor, moepanel: Run) -> None:
+    accepting.show(snapshot())
     words = ("--set", "graphs=8", "--unset", "--seed", "--unset", "port", "--reset")
-    assert moepanel("relaunch", *words).exit_code == 0
-    ((_, body),) = accepting.requests
+    done = moepanel("relaunch", *words)
+    assert done.exit_code == 0
+    assert done.stderr.splitlines()[0] == "from the profile"
+    _, (_, body) = accepting.requests
     assert body["set"] == {"graphs": "8"}
     assert body["unset"] == ["seed", "port"]
     assert body["reset"] is True
@@ -174,11 +177,18 @@ def test_down_waits_for_the_end(accepting: FakeSupervisor, moepanel: Run) -> Non
 
 def test_down_in_json(accepting: FakeSupervisor, moepanel: Run) -> None:
     accepting.show(snapshot(launch(LaunchState.STOPPED)))
-    assert json.loads(moepanel("down", "--json").stdout) == {"launch": 17, "state": "stopped"}
-    assert json.loads(moepanel("down", "--no-wait", "--json").stdout) == {
-        "launch": 17,
-        "state": None,
-    }
+    stopped = {"launch": 17, "state": "stopped", "held": []}
+    assert json.loads(moepanel("down", "--json").stdout) == stopped
+    assert json.loads(moepanel("down", "--no-wait", "--json").stdout) == stopped | {"state": None}
+
+
+def test_down_says_what_still_holds_a_gpu(accepting: FakeSupervisor, moepanel: Run) -> None:
+    held = "GPU 1 is still held by rank 1 (pid 7, 71.0 GiB)"
+    accepting.show(snapshot(launch(LaunchState.STOPPED, held=(held,))))
+    done = moepanel("down")
+    assert (done.exit_code, done.stdout) == (1, "#17 stopped\n")
+    assert held in done.stderr
+    assert "by hand" in done.stderr
 
 
 def test_down_with_nothing_running(supervisor: FakeSupervisor, moepanel: Run) -> None:

@@ -18,7 +18,7 @@ from panel.commands.diff import Difference
 from panel.config.home import find_home
 from panel.domain.flags import Request
 from panel.domain.plan import Change, Memory, Plan, Problem, Resolved
-from panel.domain.snapshot import Snapshot
+from panel.domain.snapshot import KeptWeights, Snapshot
 from panel.domain.states import LaunchState
 from panel.domain.wire import LaunchRecord
 from panel.probes.check import Check
@@ -45,7 +45,44 @@ def test_status_in_words(supervisor: FakeSupervisor, moepanel: Run) -> None:
     assert lines[4].split() == [
         "●", "0", "serving", "4000", "98%", "312M", "0.1s", "Decode", "batch,", "4", "running",
     ]  # fmt: skip
-    assert [line.split()[1] for line in lines[4:]] == [*map(str, range(8)), "api"]
+    assert [line.split()[1] for line in lines[4:]] == [*map(str, range(8)), "frontend"]
+
+
+def test_status_tells_where_a_start_went() -> None:
+    start = {"processes": 0.5, "args": 0.01, "weights": 2.7, "capture": 0.81}
+    assert "start   processes 0.5s  weights 2.7s  capture 0.8s" in list(
+        screen(snapshot(launch(start=start)))
+    )
+    narrow = list(screen(snapshot(launch(start=start)), 40))
+    at = narrow.index("start   processes 0.5s  weights 2.7s")
+    assert narrow[at + 1] == "        capture 0.8s"
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        (KeptWeights(pid=4711), "weights will be kept by pid 4711, none yet"),
+        (
+            KeptWeights(pid=4711, bytes=33 << 30, ranks=8, whole=8, users=8),
+            "weights kept: 33.0G by pid 4711, used by 8 ranks",
+        ),
+        (
+            KeptWeights(pid=4711, bytes=33 << 30, ranks=1, whole=1, users=1, leaving=True),
+            "weights kept: 33.0G by pid 4711, used by 1 rank; freed when it stops",
+        ),
+        (
+            KeptWeights(pid=4711, bytes=33 << 30, ranks=8, whole=8),
+            "weights kept: 33.0G by pid 4711, for the next launch",
+        ),
+        (
+            KeptWeights(pid=4711, bytes=33 << 30, ranks=8, whole=8, leaving=True),
+            "weights kept: 33.0G by pid 4711, being freed",
+        ),
+    ],
+)
+def test_status_names_who_holds_weights(kept: KeptWeights, words: str) -> None:
+    node = msgspec.structs.replace(snapshot(crashed()), kept=kept)
+    assert words in list(screen(node))
 
 
 def test_status_after_a_crash() -> None:

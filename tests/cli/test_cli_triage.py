@@ -71,7 +71,8 @@ def test_raw_files_are_sources_of_one_launch(crashed: Path, healthy: Path) -> No
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("nowhere.log",), 3, "is no file"),
+        (("nowhere.log",), 3, "does not exist"),
+        (("3",), 3, "moepanel triage --launch 3"),
         (("--launch", "7"), 3, "no launch"),
         ((), 3, "no launch yet"),
     ],

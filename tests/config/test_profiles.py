@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -159,3 +160,60 @@ def test_settings(place: Home) -> None:
     place.config_file.write_text('warm = "no"\n')
     with pytest.raises(UsageError, match="warm must be true or false"):
         load_settings(place.config_file)
+
+
+NODES = """
+engine = "sglang"
+
+[[nodes]]
+name = "gpu-a"
+address = "10.0.0.1"
+
+[[nodes]]  # the second rack
+name = "gpu-b"
+address = "10.0.0.2"
+ssh = "ops@gpu-b"
+python = "/opt/moepanel/bin/python"
+flags = { port = 31000 }
+env = { NCCL_SOCKET_IFNAME = "eth1" }
+"""
+
+
+def test_nodes_are_read_and_kept(place: Home) -> None:
+    path = place.profiles / "wide.toml"
+    path.write_text(NODES)
+    profile = load_profile(place, "wide")
+    first, second = profile.nodes
+    assert (first.name, first.address, first.ssh, first.python) == (
+        "gpu-a", "10.0.0.1", "", "python3",
+    )  # fmt: skip
+    assert (second.ssh, second.python) == ("ops@gpu-b", "/opt/moepanel/bin/python")
+    assert (second.flags, second.env) == ({"port": "31000"}, {"NCCL_SOCKET_IFNAME": "eth1"})
+
+    save_profile(place, msgspec.structs.replace(profile, flags={"tp-size": "16"}))
+    assert "# the second rack" in path.read_text()
+    again = load_profile(place, "wide")
+    assert (again.nodes, again.flags) == (profile.nodes, {"tp-size": "16"})
+
+    save_profile(place, msgspec.structs.replace(profile, name="other"))
+    assert load_profile(place, "other").nodes == profile.nodes
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ('name = "gpu-b"', 'name = "gpu-a"', "two nodes are called 'gpu-a'"),
+        ('name = "gpu-b"', 'name = "keeper"', "node name 'keeper'"),
+        ('name = "gpu-b"', 'name = "gpu/b"', "node name 'gpu/b'"),
+        ('name = "gpu-b"', 'nmae = "gpu-b"', "unknown key 'nmae'"),
+        ('address = "10.0.0.2"\n', "", "node gpu-b has no address"),
+        ('ssh = "ops@gpu-b"', "ssh = 5", "ssh must be a text"),
+        (NODES[NODES.index("[[nodes]]  #") :], "", "one node is no gang"),
+        (NODES[NODES.index("[[nodes]]") :], "nodes = 3", "nodes must be a list"),
+        (NODES[NODES.index("[[nodes]]") :], "nodes = [3]", "nodes must be tables"),
+    ],
+)
+def test_nodes_that_are_wrong(place: Home, before: str, after: str, words: str) -> None:
+    (place.profiles / "wide.toml").write_text(NODES.replace(before, after))
+    with pytest.raises(UsageError, match=re.escape(words)):
+        load_profile(place, "wide")

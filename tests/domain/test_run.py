@@ -16,7 +16,7 @@ from panel.domain.events import (
     Spawn,
     Title,
 )
-from panel.domain.run import Run, phase_seconds, reduce, reduce_all
+from panel.domain.run import Run, phase_seconds, reduce, reduce_all, start_seconds
 from panel.domain.states import LaunchState
 
 SPAWN = Spawn(t=0.1, source="rank-0", pid=10, rank=0)
@@ -106,6 +106,20 @@ def test_phase_seconds_are_those_of_the_slowest_rank() -> None:
     assert phase_seconds(run) == {"weights": 3.0, "capture": 3.0}
     assert run.phase(0) == "stopped"
     assert run.phase(7) == "spawn"
+
+
+def test_every_second_of_a_start_is_accounted_for() -> None:
+    assert start_seconds(Run()) == {}
+    names = ("args", "weights", "ready", "serving")
+    phases = [
+        PhaseEvent(t=t, rank=0, phase=name)
+        for t, name in zip((0.5, 0.5, 2.0, 2.0), names, strict=True)
+    ]
+    so_far = start_seconds(reduce_all(Run(), [SPAWN, *phases]))
+    assert so_far == {"processes": 0.5, "args": 0.0, "weights": 1.5}
+    seconds = start_seconds(reduce_all(Run(), [SPAWN, *phases, READY]))
+    assert seconds == so_far | {"answering": 1.0}
+    assert sum(seconds.values()) == READY.t
 
 
 _pids = st.integers(10, 14)

@@ -49,14 +49,18 @@ def test_flags_are_the_table() -> None:
     [
         ({"ep": "on"}, {"ep-size": "8"}),
         ({"ep": "on", "tp-size": "4"}, {"ep-size": "4", "tp-size": "4"}),
-        ({"ep": "off"}, {"ep-size": "1"}),
+        ({"ep": "off"}, {}),
         ({"ep": "2"}, {"ep-size": "2"}),
         ({"spec": "ngram"}, {"speculative-algorithm": "ngram"}),
         (
             {"spec": "ngram:3"},
-            {"speculative-algorithm": "ngram", "speculative-num-draft-tokens": "3"},
+            {"speculative-algorithm": "ngram", "speculative-num-steps": "3"},
         ),
         ({"spec": "off"}, {"speculative-algorithm": "off"}),
+        (
+            {"spec": "eagle3:2"},
+            {"speculative-algorithm": "eagle3", "speculative-num-steps": "2"},
+        ),
         ({"graphs": "off"}, {"disable-cuda-graph": "true"}),
         ({"graphs": "32"}, {"cuda-graph-max-bs": "32"}),
         ({"graphs": "1,4"}, {"cuda-graph-bs": "1,4"}),
@@ -90,7 +94,7 @@ def test_unset_takes_back_request_and_profile() -> None:
     [
         ({"prt": "1"}, (), "did you mean port"),
         ({"ep": "many"}, (), "ep-size: 'many' is not a whole number"),
-        ({"spec": "eagle3"}, (), "not off, ngram or ngram:N"),
+        ({"spec": "egle3"}, (), "not off, ngram.* or eagle3"),
         ({"spec": "ngram:99"}, (), "above 16"),
         ({"graphs": "a,b"}, (), "whole numbers"),
         ({"dtype": "float23"}, (), "did you mean float32"),

@@ -62,12 +62,13 @@ def test_a_spawner_that_dies_is_described_with_its_last_line(start_keeper: Start
     assert refused["code"] == -signal.SIGKILL
 
 
-def test_a_spawner_dead_before_the_order_refuses_it(start_keeper: StartKeeper) -> None:
+def test_what_a_spawner_dead_before_the_order_said_is_evidence(start_keeper: StartKeeper) -> None:
     keeper = start_keeper(spawner=[*SPAWNER, "--dead"])
     keeper.order("rank-0=sleep")
     assert keeper.end() == 0
     assert keeper.states() == ["refused", "down"]
-    assert keeper.state("refused")["reason"].endswith("ended with exit code 1")
+    assert keeper.state("refused")["reason"].endswith("exit code 1; its log ends: no torch here")
+    assert (keeper.folder / "spawner.log").read_text() == "no torch here\n"
 
 
 def test_a_stop_while_the_spawner_works_leaves_nothing(start_keeper: StartKeeper) -> None:

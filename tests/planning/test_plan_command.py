@@ -34,6 +34,8 @@ def test_figures_and_refusal_as_json(tmp_path: Path) -> None:
 def test_text_shows_table_bar_changes_and_paths(tmp_path: Path) -> None:
     text = run(tmp_path, *STORY).stdout
 
+    assert text.startswith("from the profile ")
+    assert text.splitlines()[-1] == "refused: it cannot work for what is marked X"
     assert "memory of each rank, predicted, reckoned from the config alone" in text
     assert "whole on each rank: a2a flashinfer" in text
     assert "engine   SGLANG_MOE_NVFP4_DISPATCH: not set → true" in text
@@ -41,6 +43,10 @@ def test_text_shows_table_bar_changes_and_paths(tmp_path: Path) -> None:
     bar = next(line for line in text.splitlines() if line.startswith("  ["))
     assert len(bar) == 2 + 74
     assert bar.count("R") > 40
+
+
+def test_a_sound_plan_says_so_in_its_last_line(tmp_path: Path) -> None:
+    assert run(tmp_path, "--profile", "tiny").stdout.splitlines()[-1].startswith("ok: it can be")
 
 
 LINES = [

@@ -12,7 +12,7 @@ from panel.planning.rules import RULES, SILENTS
 from panel.planning.rules.rule import judge, settle
 from tests.planning.scenes import scene
 
-TP8 = {"tp-size": "8", "enable-metrics": "true"}
+TP8 = {"tp-size": "8"}
 EAGLE = {
     "speculative-algorithm": "EAGLE",
     "speculative-num-steps": "3",
@@ -109,7 +109,6 @@ def test_suspicious_launches_are_warned_of() -> None:
     assert "silently wrong" in warned("0.5.15", {"ep-size": "8", "ep-dispatch-algorithm": "static"})
     assert "each all-reduce of a verify step carries 56 KiB" in warned("0.5.9", EAGLE)
     assert "wait on one another" in warned("0.5.15", {"moe-a2a-backend": "deepep"})
-    assert "no /metrics" in warned("0.5.9", {"enable-metrics": "false"})
 
 
 def test_silent_changes_of_sglang() -> None:

@@ -10,6 +10,7 @@ from panel.domain.errors import PanelError
 from panel.engines import find_engine
 from panel.engines.builtin import Builtin
 from panel.probes.hang import suspect
+from panel.supervisor import kept
 from panel.supervisor.daemon import run_daemon
 
 
@@ -23,6 +24,7 @@ class Fake(Builtin):
 def main() -> int:
     # Tests need not wait as long as operators do.
     suspect.SERVING_S = 2.0
+    kept.END_S = 1.0
     try:
         run_daemon(find_home(), lambda name: Fake() if name == "builtin" else find_engine(name))
     except PanelError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -64,6 +65,17 @@ def test_death_is_explained_by_what_the_rank_wrote_before_it(folder: Folder, jud
     last = judge.verdict(6.0, (), over=True)
     assert last is not None
     assert last.final
+
+
+@pytest.mark.timeout(20)
+def test_what_is_no_log_is_passed_over(folder: Folder, judge: Judge) -> None:
+    os.mkfifo(folder.log("rank-0"))
+    folder.log("frontend").mkdir()
+    write(folder, "rank-1", 5.0, *TRACE)
+    judge.see([Exit(t=5.1, pid=11, code=1)])
+    verdict = judge.verdict(5.2, (), over=True)
+    assert verdict is not None
+    assert verdict.root_ranks == (1,)
 
 
 def test_log_is_looked_at_without_any_event(folder: Folder, judge: Judge) -> None:

@@ -19,11 +19,14 @@ from panel.domain.snapshot import Host, LaunchView, Snapshot, Supervisor
 from panel.domain.states import LaunchState
 from panel.domain.wire import LaunchRecord
 from panel.engines.builtin import Builtin
+from panel.logs.query import Query
 from panel.supervisor.checks import disk_problems, port_problems
 from panel.supervisor.evidence import EventReader, Folder, append_event, read_tail
 from panel.supervisor.launcher import next_number, url
 from panel.supervisor.ledger import Ledger
 from panel.supervisor.publisher import Publisher
+from panel.supervisor.search import Hunt
+from panel.supervisor.sources import Manner, Source
 from panel.supervisor.watch.logs import LogSampler, last_line
 from panel.supervisor.watch.metrics import MetricsHistory, parse
 from panel.supervisor.watch.processes import ProcessSampler
@@ -166,6 +169,19 @@ def test_logs_are_read_only_when_they_grew(folder: Folder) -> None:
     log.write_text("other\nmore\n")
     sampler.sample()
     assert sampler.last_lines == {"a": "more"}
+
+
+@pytest.mark.timeout(20)
+def test_a_log_that_becomes_a_pipe_blocks_nobody(folder: Folder) -> None:
+    os.mkfifo(folder.log("a"))
+    sampler = LogSampler(folder, ["a"])
+    sampler.sample()
+    assert sampler.sizes == {}
+    looked = Hunt([(Source("a", folder.log("a"), folder.times("a")), Manner())], Query("x"))
+    try:
+        assert [found.count for found in looked.all()] == []
+    finally:
+        looked.close()
 
 
 def test_own_process_is_sampled() -> None:

@@ -44,7 +44,7 @@ def stand_in(**changes: Any) -> Launch:
         t0_unix=1000.0,
         env={},
         world_size=2,
-        plan=SimpleNamespace(values=lambda: changes.get("flags", {})),
+        plan=SimpleNamespace(values=lambda: changes.get("flags", {}), nodes=()),
     )
     launch = SimpleNamespace(
         spec=spec, live=True, t=100.0, events=events, record_event=events.append, run=Run()
@@ -203,12 +203,13 @@ def test_a_stopped_rank_is_suspected_and_looked_at(node: Supervised, free_port: 
         return ladder if ladder.rungs[2].done else None
 
     ladder = wait_for(climbed, "the ladder")
-    look, ras, stacks, flight = ladder.rungs
+    look, ras, stacks, flight, core = ladder.rungs
     assert look.done
     assert "rank 1 without a beat" in look.result
     assert "no GPU" in ras.refused
     assert stacks.result.startswith("rank 1 apart from the others: stopped by a signal in ")
     assert flight.refused
+    assert core.refused == "the ranks use no GPU, so no CUDA kernels"
     taken = msgspec.json.decode((node.home.launch(view.id) / stacks.file).read_bytes(), type=Stacks)
     assert [each.state for each in taken.processes if each.rank == 1] == ["T"]
     again = node.http.post(f"/v1/launches/{view.id}/hang/stacks")

@@ -269,7 +269,4 @@ RULES: tuple[Rule, ...] = (
          lambda s: f"each all-reduce of a verify step carries {_verify_bytes(s) // 1024} KiB, past"
          " the 48 KiB where one-shot sums over PCIe lose to NCCL: measure against no speculation",
          "speculative-algorithm", "rtx6kpro notes, pcie-oneshot-allreduce"),
-    Rule("note", "", lambda s: not s.on("enable-metrics"),
-         "without enable-metrics there is no /metrics: the panel reads speeds from the log alone",
-         "enable-metrics", "srt/entrypoints/http_server.py", lambda s: {"enable-metrics": "true"}),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from panel.supervisor.keeper.holes import Holes
 from panel.supervisor.keeper.loop import Loop
 from panel.supervisor.keeper.order import Order, ProcessOrder
 from panel.supervisor.keeper.outside import Outside
-from panel.supervisor.keeper.spawner import Spawner
+from panel.supervisor.keeper.spawner import SOURCE, Spawner
 from panel.supervisor.keeper.times import Arrivals
 
 NEWCOMERS_S = 0.5
@@ -84,6 +84,7 @@ class Keeper:
         elif self._spawner is None:
             self._refuse("the order wants a spawner and this keeper was started without", None)
         else:
+            self._spawner.log_to(self._order.spawner.logs.get(SOURCE))
             self._spawner.news = self._spawner_news
             self._spawner_news()
 

@@ -11,6 +11,7 @@ import os
 import select
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from panel.domain.exits import exit_words
@@ -24,6 +25,7 @@ SOURCE = "spawner"
 LEAVING_S = 1.0
 """Longest wait for the end of a spawner that was killed."""
 LAST_WORDS_CHARS = 300
+MOST_BYTES = 1 << 20
 
 
 class Refusal(NamedTuple):
@@ -48,12 +50,19 @@ class Spawner:
         self.refusal: Refusal | None = None
         self.news: Callable[[], None] = lambda: None
         self._log: str | None = None
+        self._ordered = False
+        self._gone = False
+        self._end: int | None = None
+        """Its exit code."""
+        # What it says before anybody has ordered a launch belongs to the launch that comes.
+        self._words = os.memfd_create("spawner's words")
+        self._kept = 0
 
         reading, self._lifeline = os.pipe()
         answers, writing = os.pipe()
         os.set_blocking(answers, False)
         try:
-            pid = start(argv, env, stdin=reading, stdout=writing, stderr=2)
+            pid = start(argv, env, stdin=reading, stdout=writing, stderr=self._words)
         finally:
             os.close(reading)
             os.close(writing)
@@ -62,9 +71,14 @@ class Spawner:
         children.watch(pid, SOURCE, self._ended)
         self._process: Process | None = children.alive[pid]
 
+    def log_to(self, path: str | None) -> None:
+        """Keep all that it has said, and will say, in this log."""
+        self._log, self._ordered = path, True
+        self._keep_words()
+        self._refuse()
+
     def order(self, argv: list[str], env: Mapping[str, str], logs: Mapping[str, str]) -> None:
         """Tell it what to become; to be called once it is ready."""
-        self._log = logs.get(SOURCE)
         message = {"argv": argv, "env": env, "logs": logs}
         try:
             os.write(self._lifeline, json.dumps(message).encode() + b"\n")
@@ -82,6 +96,7 @@ class Spawner:
         poll = select.poll()
         poll.register(self._process.pidfd, select.POLLIN)
         poll.poll(LEAVING_S * 1000)
+        self._keep_words()
 
     def _read(self) -> None:
         while self._answers is not None:
@@ -113,10 +128,28 @@ class Spawner:
     def _ended(self, _process: Process, code: int | None) -> None:
         self._process = None
         self._read()
-        if self.pids is None and self.refusal is None:
-            reason = f"the spawner gave no reason: {exit_words(code)}{_last_words(self._log)}"
-            self.refusal = Refusal(reason, code)
+        self._gone, self._end = True, code
+        self._keep_words()
+        if self._ordered:
+            self._refuse()
+        else:
+            os.write(2, os.pread(self._words, MOST_BYTES, 0))
+
+    def _refuse(self) -> None:
+        """Say why there will be no gang, where the spawner has ended without a reason."""
+        if self._gone and self.pids is None and self.refusal is None:
+            reason = f"the spawner gave no reason: {exit_words(self._end)}{_last_words(self._log)}"
+            self.refusal = Refusal(reason, self._end)
             self.news()
+
+    def _keep_words(self) -> None:
+        if self._log is None:
+            return
+        words = os.pread(self._words, MOST_BYTES, self._kept)
+        self._kept += len(words)
+        if words:
+            with suppress(OSError), open(self._log, "ab") as log:
+                log.write(words)
 
 
 def _last_words(path: str | None) -> str:

@@ -19,6 +19,7 @@ from panel.probes.gpu.ranks import rank_of_gpu
 from panel.probes.gpu.sampler import Absent, Fault, Report, Tick
 from panel.supervisor.keepers import ROOT
 from panel.supervisor.launch import Launch
+from panel.supervisor.watch.held import still_held
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +91,17 @@ class GpuWatch:
             self._show(sample, before.get(sample.index, sample), ranks, silent, launch)
             for sample in self.samples
         )
+
+    def held(self, launch: Launch) -> tuple[str, ...] | None:
+        """Return what is still held of the GPUs after a launch, None before they were looked at
+        since its end."""
+        if not self.samples:
+            return ()
+        ended = launch.spec.t0_mono_ns / 1e9 + launch.t
+        if self._seen <= ended:
+            return None
+        outside = launch.engine.outside
+        return still_held(self._since(launch), self.samples, launch.run, outside=outside)
 
     def _show(
         self,
@@ -175,6 +187,11 @@ class GpuWatch:
 
 def gpu_ranks(samples: Sequence[GpuSample], launch: Launch) -> dict[int, int]:
     """Return the rank by GPU index; empty where the ranks compute on the CPU."""
-    if launch.spec.plan.values().get("device") == "cpu":
+    values, world = launch.spec.plan.values(), launch.spec.world_size
+    if values.get("device") == "cpu" or launch.spec.plan.nodes:
         return {}
-    return rank_of_gpu(samples, {**os.environ, **launch.spec.env}, launch.spec.world_size)
+    # One of several nodes has a part of the ranks.
+    here = world // max(1, int(values.get("nnodes", "1")))
+    first = here * int(values.get("node-rank", "0"))
+    found = rank_of_gpu(samples, {**os.environ, **launch.spec.env}, here)
+    return {index: rank + first for index, rank in found.items()}

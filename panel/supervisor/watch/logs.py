@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from panel.domain.redact import redact
 from panel.logs.decode import clean
+from panel.logs.files import open_regular
 from panel.logs.records import builtin
 from panel.supervisor.evidence import Folder
 
@@ -28,7 +29,7 @@ class LogSampler:
                 size = path.stat().st_size
                 if size == self.sizes.get(source):
                     continue
-                with path.open("rb") as file:
+                with open_regular(path) as file:
                     file.seek(max(0, size - _TAIL_BYTES))
                     tail = file.read()
             except OSError:

@@ -8,8 +8,11 @@ import re
 from collections import deque
 from typing import NamedTuple
 
-from panel.domain.snapshot import Metrics
+import msgspec
+
+from panel.domain.snapshot import Metrics, Speculation
 from panel.engines.base import MetricNames
+from panel.supervisor.watch.speculation import Fall, speculation
 
 HISTORY_S = 60
 PERCENTILES = (50, 95, 99)
@@ -17,6 +20,7 @@ BUSIEST_S = 10
 """The ledger keeps the mean of this many seconds."""
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)", re.MULTILINE)
 _LE = re.compile(r'le="([^"]+)"')
+_PART = re.compile(r'(?:part|position)="([^"]+)"')
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -26,14 +30,16 @@ class Scrape(NamedTuple):
     values: dict[str, float]
     """By name, label sets added up."""
     buckets: dict[str, dict[float, float]]
-    """Cumulative counts by upper bound, by histogram."""
+    """Cumulative counts by upper bound, by histogram, label sets added up."""
     infos: dict[str, dict[str, str]]
     """Labels of the samples whose names end in `_info`."""
+    parts: dict[str, dict[str, float]]
+    """By name, samples with one label `part` or `position`, by its value."""
 
 
 def parse(text: str) -> Scrape:
     """Return the samples of an exposition; what cannot be read is passed over."""
-    scrape = Scrape({}, {}, {})
+    scrape = Scrape({}, {}, {}, {})
     for name, labels, number in _SAMPLE.findall(text):
         try:
             value = float(number)
@@ -41,9 +47,12 @@ def parse(text: str) -> Scrape:
             continue
         bound = _LE.search(labels)
         if bound and name.endswith("_bucket"):
-            scrape.buckets.setdefault(name.removesuffix("_bucket"), {})[float(bound[1])] = value
+            counts = scrape.buckets.setdefault(name.removesuffix("_bucket"), {})
+            counts[float(bound[1])] = counts.get(float(bound[1]), 0.0) + value
         else:
             scrape.values[name] = scrape.values.get(name, 0.0) + value
+            if part := _PART.fullmatch(labels):
+                scrape.parts.setdefault(name, {})[part[1]] = value
             if name.endswith("_info"):
                 scrape.infos[name] = dict(_LABEL.findall(labels))
     return scrape
@@ -57,6 +66,7 @@ class MetricsHistory:
         self._scrapes: deque[tuple[float, Scrape]] = deque(maxlen=HISTORY_S + 1)
         self._rates: deque[float] = deque(maxlen=HISTORY_S)
         self._acceptance: float | None = None
+        self._fall = Fall(names)
         self._moved_t: float | None = None
         self._latency_names = (("ttft_ms", names.first_token), ("itl_ms", names.inter_token))
         self._latencies: dict[str, float] = {}
@@ -92,6 +102,7 @@ class MetricsHistory:
             self._acceptance = round(1 + accepted / drafts, 2)
         elif length := scrape.values.get(self._names.acceptance):
             self._acceptance = round(length, 2)
+        self._fall.note([each for _, each in self._scrapes])
         for name, histogram in self._latency_names:
             for share in PERCENTILES:
                 seconds = _quantile(histogram, oldest, scrape, share / 100)
@@ -113,8 +124,14 @@ class MetricsHistory:
             kv_used=used,
             kv_total=total,
             acceptance=self._acceptance,
+            speculation=self._speculation(),
             ttft_ms=self._latencies.get("ttft_ms_p50"),
         )
+
+    def _speculation(self) -> Speculation | None:
+        oldest, latest = self._scrapes[0][1], self._scrapes[-1][1]
+        found = speculation(self._names.speculation, oldest, latest)
+        return found and msgspec.structs.replace(found, fell_from=self._fall.before)
 
     def stalled(self, t: float) -> float:
         """Return for how many seconds, at `t`, requests have run without a token for any."""
