@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
 import signal
+import sys
 from collections.abc import Mapping
 
 from panel.config.home import find_home
 from panel.domain.snapshot import LaunchView
 from panel.supervisor.start import ensure_running
 
-_FRAMES = 60
+_FRAMES = 120
 """What a key does is painted within one of so many parts of a second; news keeps its own pace."""
 
 
@@ -29,11 +32,13 @@ def run(*, mouse: bool = True, ascii_signs: bool = False) -> int:
     from panel.client import Client
     from panel.screens.panel import Panel
 
+    # Looking through all that was imported for garbage, again and again, holds keys up for 0.4 s.
+    gc.freeze()
     paints = paints_a_second(os.environ)
     panel = Panel(Client(home.socket), ascii_signs=ascii_signs, paints=paints)
     panel.run(mouse=mouse)
     if panel.return_code == 0:
-        print(farewell(panel.desk.view.launch))
+        print(farewell(panel.desk.view.launch, called(sys.argv[0])))
     return panel.return_code or 0
 
 
@@ -42,11 +47,20 @@ def paints_a_second(environ: Mapping[str, str]) -> int:
     return 4 if environ.get("SSH_CONNECTION") else 10
 
 
-def farewell(launch: LaunchView | None) -> str:
+def called(program: str) -> str:
+    """Return what to type for this program, which was started as `program`."""
+    name = os.path.basename(program)
+    if name != "moepanel":
+        return "moepanel"
+    found = shutil.which(name)
+    return name if found and os.path.samefile(found, program) else program
+
+
+def farewell(launch: LaunchView | None, program: str = "moepanel") -> str:
     """Return what is said on the normal screen when the panel is left."""
     if launch is None or not launch.state.live:
-        return "moepanel: no engine is running; moepanel comes back here."
+        return f"moepanel: no engine is running; {program} comes back here."
     return (
         f"moepanel: the engine keeps running: #{launch.id} {launch.request.profile} at "
-        f"{launch.url}. Come back with moepanel, stop it with moepanel down."
+        f"{launch.url}. Come back with {program}, stop it with {program} down."
     )

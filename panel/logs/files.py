@@ -5,12 +5,13 @@ Read by `pread`, never mapped: a mapped file that shrinks kills its reader.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import stat
 import zlib
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from panel.domain.errors import NotFoundError, PanelError, UsageError
 
@@ -62,6 +63,15 @@ def open_log(path: Path) -> LogFile:
         os.close(fd)
         raise UsageError(f"{path} is a binary file, not a log", "name a text file, plain or gzip")
     return _Plain(path, fd)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for its bytes. Raises OSError also for a pipe, whose opening would block."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return open(fd, "rb")
 
 
 def is_binary(head: bytes) -> bool:

@@ -24,6 +24,8 @@ class Query:
     """Lines in which the pattern is not found."""
     level: Level = Level.DEBUG
     """The least severe wanted."""
+    heads: bool = False
+    """Of a record of several lines only the first; a traceback is one record."""
     ranks: tuple[int, ...] = ()
     """Of any of these; empty: of all."""
 
@@ -40,7 +42,7 @@ class Query:
     @property
     def by_record(self) -> bool:
         """Whether more than the text of a line decides."""
-        return self.level > Level.DEBUG or bool(self.ranks)
+        return self.level > Level.DEBUG or bool(self.ranks) or self.heads
 
     def compile(self) -> re.Pattern[str]:
         """Return the pattern. Raises `UsageError` that shows where it is wrong."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from panel.logs.context import Context, line_at, line_end
 from panel.logs.grammars import Dialect
+from panel.logs.heads import Heads
 from panel.logs.literals import required
 from panel.logs.oneline import over_lines
 from panel.logs.query import Filter, Query
@@ -94,7 +95,19 @@ class Scanner:
             starts = self._severe(data, lead, read)
         else:
             starts = _starts(data, lead)
-        return (start for start in starts if any(map(self._wants, read.at(start))))
+        wanted = (start for start in starts if any(map(self._wants, read.at(start))))
+        return self._heads(data, wanted, read) if self._query.heads else wanted
+
+    def _heads(self, data: bytes, wanted: Iterable[int], read: Context[Piece]) -> Iterator[int]:
+        """Yield the lines of those `wanted` in which a record begins."""
+        heads, behind = Heads(), -1
+        for start in wanted:
+            if start != behind and self._rank is not None:
+                heads = Heads()  # Nobody else writes here: what was open has ended.
+            piece = next(filter(self._wants, read.at(start)))
+            if heads.begins(piece, follows=start == behind):
+                yield start
+            behind = line_end(data, start) + 1
 
     def _severe(self, data: bytes, lead: int, read: Context[Piece]) -> Iterator[int]:
         """Yield the lines that may be severe: those that say so, and what continues them."""

@@ -16,7 +16,7 @@ from panel.logs.grammars.wrappers import strip
 from panel.logs.prefix import Prefix
 from panel.logs.severity import TRACEBACK, Level, inferred
 
-_LINKS = ("During handling of the above exception", "The above exception was the direct cause")
+LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 _BAR = re.compile(r"\d+%(?: Completed)? ?\|.*?(?:it/s|s/it|\?)[^\]\[]*\]")
 _ASSIGNED = re.compile(r"rank (\d+) in world size \d+ is assigned as ")
 _JOINED = re.compile(r"ncclCommInitRank\w* comm \S+ rank (\d+) nranks (\d+) ")
@@ -137,7 +137,7 @@ class Voices:
         else:
             if not text.strip():
                 self._open = False
-            elif not self._open and not text.startswith(_LINKS):
+            elif not self._open and not text.startswith(LINKS):
                 self._last = last = last._replace(level=Level.INFO, rank=None, pid=None)
                 self._open = True
             if TRACEBACK in text:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import ExitStack
 from typing import ClassVar
 
 from textual import events
+from textual._styles_cache import StylesCache
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import Screen
@@ -43,11 +45,19 @@ class PanelScreen(Screen[None]):
         """Return ids of bindings for the key line; with another word where theirs misleads."""
         raise NotImplementedError
 
+    def holds(self, key: str) -> bool:
+        """Whether this key has to wait for something that was asked for; Escape never does."""
+        return False
+
     def compose(self) -> ComposeResult:
         """Lay out header, body and key line."""
         yield Rows([()], id="header")
         yield from self.compose_body()
         yield Rows([()], id="keys")
+
+    def on_unmount(self) -> None:
+        """Let go of what was painted: Textual would keep the lines of the last 1024 widgets."""
+        StylesCache.get_inner_outer.cache_clear()
 
     def refresh_view(self) -> None:
         """Paint everything from the view that the desk holds."""
@@ -69,12 +79,22 @@ class PanelScreen(Screen[None]):
         self.header(spread(name, told, self.size.width))
 
     def on_screen_resume(self) -> None:
-        """Catch up with what happened while another screen was shown."""
-        self.call_after_refresh(self.refresh_view)
+        """Catch up with what happened while another screen was shown, before anything is painted.
+
+        Textual lays the screen out behind this handler, and would paint it as it then is.
+        """
+        unpainted = ExitStack()
+        unpainted.enter_context(self.app.batch_update())
+
+        def catch_up() -> None:
+            with unpainted:
+                self.refresh_view()
+
+        self.call_next(catch_up)
 
     def on_resize(self, event: events.Resize) -> None:
         """Paint for the new size."""
-        self.call_after_refresh(self.refresh_view)
+        self.call_next(self.refresh_view)
 
     def action_back(self) -> None:
         """Leave this screen."""
@@ -101,7 +121,10 @@ class PanelScreen(Screen[None]):
             if yes:
                 self.act(request)
 
-        self.app.push_screen(Ask(question, key), answered)
+        if self.desk.view.hindrance:
+            self.tell(PanelError(self.desk.view.hindrance))
+        else:
+            self.app.push_screen(Ask(question, key), answered)
 
     def tell(self, error: PanelError) -> None:
         """Show an error for some seconds."""

@@ -78,7 +78,7 @@ class ChatScreen(PanelScreen):
 
     def _paint(self) -> None:
         width = max(self.size.width - 4, 20)
-        rows: list[Row] = []
+        rows: list[Row] = [*self._tiny()]
         for turn in self.turns:
             mine = turn.role == "user"
             rows.append((Span(" you" if mine else " model", Tone.KEY if mine else Tone.GOOD),))
@@ -87,9 +87,18 @@ class ChatScreen(PanelScreen):
             rows.append(BLANK)
         talk = self.query_one(VerticalScroll)
         at_end = talk.is_vertical_scroll_end
-        self.query_one("#talk", Rows).show(rows or self._empty())
+        self.query_one("#talk", Rows).show(rows if self.turns else [*self._empty(), *rows])
         if at_end:
             talk.scroll_end(animate=False)
+
+    def _tiny(self) -> list[Row]:
+        """Return what to expect of the model that ships with the panel; nothing of others."""
+        launch = self.desk.view.launch
+        serves = launch is not None and launch.state is LaunchState.SERVING
+        if launch is None or not serves or launch.flags.get("model-path") != "moe-tiny":
+            return []
+        told = "moe-tiny is a tiny demo model: it speaks English and knows nothing"
+        return [BLANK, (Span(f"   {told}", Tone.DIM),), BLANK]
 
     def _empty(self) -> list[Row]:
         launch = self.desk.view.launch

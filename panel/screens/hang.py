@@ -11,6 +11,7 @@ from textual.binding import BindingType
 from panel.domain.errors import PanelError
 from panel.domain.hang import HangView, Step
 from panel.domain.snapshot import LaunchView
+from panel.screens.ask import Ask
 from panel.screens.keys import key
 from panel.screens.stacks import StacksScreen
 from panel.screens.text import TextScreen
@@ -25,7 +26,9 @@ _SENTENCES: dict[Step, str] = {
     "ras": "Ask NCCL twice which rank has entered what; takes some 10 s",
     "stacks": "Take the stacks of all ranks and name the odd one",
     "flight": "Have torch's flight recorders dumped and compared",
+    "core": "Take a core of the odd rank's CUDA kernels; asks first",
 }
+_ASKED: dict[Step, str] = {"core": "freeze the odd rank for minutes and write gigabytes?"}
 
 
 def _step_keys() -> list[BindingType]:
@@ -58,7 +61,7 @@ class HangScreen(TextScreen, inherit_bindings=False):
         if not view.live:
             return "back", "help"
         steps = (f"hang.{step}" for step in get_args(Step))
-        return "hang.next", *steps, "hang.open_stacks", "back", "help"
+        return "hang.next", *steps, "back", "help"
 
     def show(self, view: View) -> None:
         """Paint the ladder; what the supervisor did meanwhile is asked for."""
@@ -115,8 +118,22 @@ class HangScreen(TextScreen, inherit_bindings=False):
             self.tell(PanelError(view.hindrance or "nothing runs that could hang"))
         elif self._busy is not None:
             self.tell(PanelError(f"{self._busy} is under way"))
+        elif step in _ASKED and self._possible(step):
+            self._ask_first(view.launch, step)
         else:
             self._do(view.launch, step)
+
+    def _possible(self, step: Step) -> bool:
+        rungs = self.hang.rungs if self.hang else ()
+        return any(rung.step == step and not rung.refused for rung in rungs)
+
+    def _ask_first(self, launch: LaunchView, step: Step) -> None:
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._do(launch, step)
+
+        number = str(get_args(Step).index(step))
+        self.app.push_screen(Ask(f"{_ASKED[step]} ", number), answered)
 
     def action_next(self) -> None:
         """Do the lowest step that is left."""

@@ -53,6 +53,10 @@ class HistoryScreen(PanelScreen):
         """Offer moving and opening."""
         return "history.open", "history.up", "history.down", "back", "help"
 
+    def holds(self, key: str) -> bool:
+        """Whether the list is still on its way."""
+        return self.records is None and not self._trouble
+
     def show(self, view: View) -> None:
         """Paint the list; it is asked for again when the running launch changes its state."""
         launch = view.launch

@@ -26,9 +26,10 @@ from panel.widgets.spans import BLANK, Span, Tone
 
 _PAUSE_S = 0.15
 """A held key asks for one plan, not for thirty."""
+_NEED_NO_PLAN = ("e", "s", "u", "up", "down")
 _TOGGLE_NOTES = {
     "ep": "on, off, or the number of ranks that share the experts",
-    "spec": "off, ngram, or ngram:N with N drafted tokens",
+    "spec": "off, ngram or eagle3, or ngram:N with N drafted tokens",
     "graphs": "off, the greatest batch size, or a list joined by commas",
 }
 
@@ -78,6 +79,13 @@ class LaunchScreen(PanelScreen):
         remedy = ("launch.apply",) if self._remedies() else ()
         last = ("launch.undo",) if self._undo else ("launch.profile",)
         return ("launch.launch", "launch.enter", *remedy, "launch.flags", *last, "back", "help")
+
+    def holds(self, key: str) -> bool:
+        """Whether the key acts on a plan that is still on its way; a toggle needs no new one."""
+        if self.plan is None:
+            return not self._trouble
+        asks = any(w.group == "plan" and w.node is self and not w.is_finished for w in self.workers)
+        return asks and (self.query_one(Prompt).display or key not in _NEED_NO_PLAN)
 
     # What is shown
 
@@ -162,8 +170,7 @@ class LaunchScreen(PanelScreen):
         text = event.text.strip()
         self._try(self.draft.with_flags({self._editing: text}))
 
-    @work
-    async def action_all_flags(self) -> None:
+    def action_all_flags(self) -> None:
         """Choose a flag from all, then edit it."""
         plan = self.plan
         if plan is None:
@@ -173,13 +180,13 @@ class LaunchScreen(PanelScreen):
             found = matching(self._flags, needle)
             return [Option(flag.name, value_of(plan, flag), flag.help) for flag in found]
 
-        title = f"flags of {plan.engine}"
-        name = await self.app.push_screen_wait(Choice(title, find, self.desk.glyphs))
-        if name is not None:
-            self.action_edit(name)
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                self.action_edit(name)
 
-    @work
-    async def action_profile(self) -> None:
+        self.app.push_screen(Choice(f"flags of {plan.engine}", find, self.desk.glyphs), chosen)
+
+    def action_profile(self) -> None:
         """Start from another profile; what was changed is left behind, undo brings it back."""
         snapshot = self.desk.view.snapshot
         profiles = snapshot.profiles if snapshot else ()
@@ -189,10 +196,12 @@ class LaunchScreen(PanelScreen):
                 Option(one.name, one.engine, one.note) for one in profiles if needle in one.name
             ]
 
-        name = await self.app.push_screen_wait(Choice("profiles", find, self.desk.glyphs))
-        if name is not None:
-            self._flags = []
-            self._change(Draft(profile=name))
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                self._flags = []
+                self._change(Draft(profile=name))
+
+        self.app.push_screen(Choice("profiles", find, self.desk.glyphs), chosen)
 
     def action_move(self, by: int) -> None:
         """Move the cursor over the form and the remedies."""
@@ -222,7 +231,8 @@ class LaunchScreen(PanelScreen):
             self._replan(0)
 
     def _remedies(self) -> list[Problem]:
-        return [problem for problem in self.plan.problems if problem.remedy] if self.plan else []
+        problems = launch_rows.problems(self.plan) if self.plan else ()
+        return [problem for problem in problems if problem.remedy]
 
     # What starts it
 

@@ -176,15 +176,15 @@ class LogFeed:
         """Hold the newest rows."""
         if not self.model.behind:
             return True
-        return await self._begin(dict.fromkeys(self._names, "tail"))
+        return await self._begin(dict.fromkeys(self._names, "tail"), _STORM_TAIL)
 
     @property
     def _names(self) -> list[str]:
         return sorted({*self._sizes, *self.model.names})
 
-    async def _begin(self, at: Mapping[str, At]) -> bool:
+    async def _begin(self, at: Mapping[str, At], limit: int = _CHUNK) -> bool:
         async with self._turn:
-            return await self._read(at, _CHUNK, self._replace)
+            return await self._read(at, limit, self._replace)
 
     def _replace(self, windows: tuple[LogWindow, ...]) -> None:
         self.model.clear()

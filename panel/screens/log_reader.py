@@ -56,6 +56,10 @@ class LogReader(PanelScreen):
         yield LogView(self.feed.rows, self.look, id="log")
         yield Prompt()
 
+    def holds(self, key: str) -> bool:
+        """Whether no launch was turned to yet."""
+        return self.desk.view.launch is not None and not self.feed.launch
+
     def show(self, view: View) -> None:
         """Turn to the launch to be shown, and ask for what is new."""
         if view.launch is None:

@@ -17,11 +17,14 @@ from panel.widgets.log_model import Place
 _ASKED = 500
 
 
-def copied(row: Row, world: int) -> str:
-    """Return a row as text; what several ranks said with who they are."""
-    if len(row.records) == 1:
-        return f"{row.first.line}\n"
-    return f"{label(row, range(world))} {row.text}\n"
+def copied(rows: Iterable[Row], world: int) -> str:
+    """Return rows as text, a line each; what several ranks said with who they are."""
+    return "".join(
+        f"{row.first.line}\n"
+        if len(row.records) == 1
+        else f"{label(row, range(world))} {row.text}\n"
+        for row in rows
+    )
 
 
 def lines_of(records: Iterable[LogRecord]) -> str:

@@ -17,8 +17,8 @@ from panel.screens.finder import Finder
 from panel.widgets.log_hits import Hits
 from panel.widgets.log_model import Picked, Place
 
-_ERRORS = Query(level=Level.ERROR)
-_WARNINGS = Query(level=Level.WARNING)
+_ERRORS = Query(level=Level.ERROR, heads=True)
+_WARNINGS = Query(level=Level.WARNING, heads=True)
 
 
 class Kind(StrEnum):

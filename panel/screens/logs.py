@@ -30,6 +30,8 @@ from panel.widgets.rows import Rows
 from panel.widgets.spans import Row, Span, Tone, cells, clip
 
 _COPY = "copied.txt"
+_TROUBLES = 3
+"""Rows that what is wrong takes at most."""
 
 
 class LogsScreen(LogWalker):
@@ -50,7 +52,7 @@ class LogsScreen(LogWalker):
             ("logs.invert", self._filtered is not None),
             ("logs.save", self._filtered is not None),
             ("logs.error", self._errors > 0),
-            ("logs.open", page.current is not None and rows.frames(page.current) > 0),
+            ("logs.open", page.opens),
             ("logs.follow", not page.follows),
             ("logs.rank0", rows.world > 1),
             ("logs.all", bool(rows.picked)),
@@ -106,14 +108,19 @@ class LogsScreen(LogWalker):
         errors: Row = (bad, Span(f" {self._errors:,}  ", Tone.BAD)) if self._errors else ()
         news = news_words(self.page, self.source.behind)
         self.titled(tuple(title), (*errors, news, Span(" ")))
-        notes = [self.source.trouble, self.searches.trouble, *self.feed.model.notes.values()]
-        told = "; ".join(note for note in notes if note)
-        row = (Span(f" ! {clip(told, self.size.width - 4)}", Tone.WARN),)
-        self.query_one("#log-trouble", Rows).show([row] if told else [])
+        self.query_one("#log-trouble", Rows).show(self._troubles())
         self.look.epoch = self.feed.epoch
         self.view.column = self._column()
         super().paint()
         self.query_one("#keys", Rows).show([self.key_line()])
+
+    def _troubles(self) -> list[Row]:
+        """Return what is wrong, a row each, the last one for all that have none."""
+        all_notes = [self.source.trouble, self.searches.trouble, *self.feed.model.notes.values()]
+        notes = [*dict.fromkeys(note for note in all_notes if note)]
+        shown = ["; ".join(notes[at:]) if at == _TROUBLES - 1 else note
+                 for at, note in enumerate(notes[:_TROUBLES])]  # fmt: skip
+        return [(Span(f" ! {clip(note, self.size.width - 4)}", Tone.WARN),) for note in shown]
 
     def _column(self) -> list[Span]:
         rows, lines = self.feed.rows.visible, self.page.lines()
@@ -159,6 +166,7 @@ class LogsScreen(LogWalker):
             self.searches.stop(Kind.FILTER)
             self._filtered, self.feed.idle = None, False
             self.feed.show()
+            self.pull()
             if at is not None and not follows:
                 self.go_to(at)
 
@@ -201,21 +209,33 @@ class LogsScreen(LogWalker):
 
     @work(group="copy", exclusive=True)
     async def action_copy(self) -> None:
-        """Copy the marked lines, or the current one: to the clipboard, and to a file."""
-        row, path = self.page.current, Path(self.feed.folder, _COPY)
-        marks = sorted(mark[1:3] for mark in self.look.marks)
+        """Copy the marked lines, or the current one, to the clipboard and to a file.
+
+        Of a traceback that is closed all lines are copied.
+        """
+        rows, row, path = self.feed.rows, self.page.current, Path(self.feed.folder, _COPY)
         try:
-            if marks:
-                text = lines_of(await self.desk.client.log_records(self.feed.launch, marks))
+            if self.look.marks:
+                marked = await self.desk.client.log_records(self.feed.launch, self._marked())
+                text = lines_of(marked)
             else:
-                text = copied(row, self.feed.rows.world) if row is not None else ""
+                text = copied(rows.trace(row_place(row)) or [row], rows.world) if row else ""
             self.app.copy_to_clipboard(text)
             write_private(path, text)
         except PanelError as error:
             self.tell(error)
         else:
-            count = max(len(marks), 1)
-            self.say(f"{count} line{'s' * (count > 1)} copied, and saved as {path}")
+            count = text.count("\n")
+            self.say(f"{count} line{'s' * (count != 1)} copied, and saved as {path}")
+
+    def _marked(self) -> list[tuple[str, int]]:
+        """Return the places of all marked lines, and of what is closed below them."""
+        places = set[tuple[str, int]]()
+        for mark in self.look.marks:
+            places.add(mark[1:3])
+            for row in self.feed.rows.trace(mark):
+                places |= {(record.source, record.offset) for record in row.records}
+        return sorted(places)
 
     def action_save(self) -> None:
         """Ask for a file."""

@@ -28,7 +28,7 @@ from panel.screens.series_feed import SeriesFeed
 from panel.screens.stacks import StacksScreen
 from panel.screens.triage import TriageScreen
 from panel.screens.view import Desk, View
-from panel.widgets import node_charts, node_rows
+from panel.widgets import node_charts, node_rows, speculation_rows
 from panel.widgets.log_look import Look
 from panel.widgets.log_model import Picked
 from panel.widgets.log_view import LogView
@@ -36,6 +36,7 @@ from panel.widgets.notice_rows import notices
 from panel.widgets.rank_rows import ranks as rank_rows
 from panel.widgets.rows import Rows
 from panel.widgets.spans import BLANK, Span, Tone
+from panel.widgets.words import size
 
 _TAIL = 16 << 10
 _SCREENS: dict[str, type[PanelScreen]] = {
@@ -108,7 +109,9 @@ class NodeScreen(PanelScreen):
             look = (*triage, "node.logs", "node.stacks", "node.gpus")
             last = () if triage else ("node.talk",)
             return *look, "node.configure", "node.relaunch", "node.stop", *last, "help"
-        then = ("node.configure", "node.relaunch", "node.history", "help", "leave")
+        kept = view.snapshot is not None and view.snapshot.kept is not None
+        free = (("node.stop", "free weights"),) if kept else ()
+        then = ("node.configure", "node.relaunch", *free, "node.history", "help", "leave")
         return *triage, "node.logs", *then
 
     def show(self, view: View) -> None:
@@ -131,7 +134,10 @@ class NodeScreen(PanelScreen):
             return
         ranks.show(rank_rows(snapshot, launch, width, glyphs))
         found = node_rows.verdict(launch, width, glyphs)
-        verdict.show([*found, *notices(snapshot, width, glyphs)])
+        found += node_rows.still_held(launch, width, glyphs)
+        found += node_rows.kept(snapshot, width, glyphs)
+        drafts = speculation_rows.pane(launch.metrics if view.live else None, width)
+        verdict.show([*drafts, *found, *notices(snapshot, width, glyphs)])
         self._show_charts(view, launch)
         self._choose_log(launch)
         whose = f"{picked_words(self.feed.rows.picked)}, folded"
@@ -208,8 +214,12 @@ class NodeScreen(PanelScreen):
     def action_relaunch(self) -> None:
         """Launch again; ask first when that stops an engine."""
         launch = self.desk.view.launch
+        drill = ", its drill too; c takes that out" if launch and "drill" in launch.chips else ""
         if launch and launch.state.live:
-            question = f"stop and relaunch #{launch.id}{_busy(launch)}?"
+            question = f"stop and relaunch #{launch.id}{_busy(launch)}{drill}?"
+            self.ask(question, "r", lambda: self.desk.client.relaunch(Relaunch()))
+        elif launch and drill:
+            question = f"launch as #{launch.id}{drill}?"
             self.ask(question, "r", lambda: self.desk.client.relaunch(Relaunch()))
         else:
             self.act(lambda: self.desk.client.relaunch(Relaunch()))
@@ -226,6 +236,9 @@ class NodeScreen(PanelScreen):
         launch = self.desk.view.launch
         if launch and launch.state.live:
             question = f"{verb} #{launch.id} {launch.request.profile}{_busy(launch)}?"
+            self.ask(question, key, lambda: self.desk.client.down(Down(now=now)))
+        elif kept := self.desk.view.snapshot and self.desk.view.snapshot.kept:
+            question = f"let go of the kept weights ({size(kept.bytes)})?"
             self.ask(question, key, lambda: self.desk.client.down(Down(now=now)))
         else:
             self.tell(PanelError("nothing is running", "r launches"))

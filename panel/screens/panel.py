@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
-from textual import work
+from textual import events, work
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.message import Message
@@ -20,6 +20,7 @@ from panel.screens.help import HelpScreen
 from panel.screens.keys import bindings_of, key
 from panel.screens.node import NodeScreen
 from panel.screens.theme import QUIET
+from panel.screens.typist import Typist
 from panel.screens.view import Desk, View
 from panel.talk import EngineClient
 from panel.widgets.glyphs import ASCII, UNICODE
@@ -63,6 +64,7 @@ class Panel(App[None]):
         self._paint_s = 1 / paints
         self._painted = 0.0
         self._due = False
+        self._typist = Typist(self, super().on_event, self._holds)
         self.desk = Desk(client, engine, ASCII if ascii_signs else UNICODE, clock)
         self.animation_level = "none"
         self.register_theme(QUIET)
@@ -72,7 +74,19 @@ class Panel(App[None]):
     def on_mount(self) -> None:
         """Open the node screen and listen."""
         self.push_screen(NodeScreen(self.desk))
+        self.run_worker(self._typist.run(), group="keys")
         self._listen()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Leave keys to the typist; one that was handed over comes back unless somebody took it."""
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            self.clear_notifications()  # What was told has been read.
+            self._typist.take(event)
+        else:
+            await super().on_event(event)
+
+    def _holds(self, key: str) -> bool:
+        return isinstance(self.screen, PanelScreen) and self.screen.holds(key)
 
     async def on_unmount(self) -> None:
         """Close the connections."""
@@ -111,6 +125,11 @@ class Panel(App[None]):
         """Show the keys of the screen."""
         if isinstance(self.screen, PanelScreen) and not isinstance(self.screen, HelpScreen):
             self.push_screen(HelpScreen(self.desk, self.screen))
+
+    def action_help_quit(self) -> None:
+        """Say on ctrl+c how the panel is left: no reflex should do it."""
+        live = "; the engine keeps running" if self.desk.view.live else ""
+        self.notify(f"q leaves{live}", markup=False)
 
     def action_leave(self) -> None:
         """Leave."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual import work
+from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from panel.domain.errors import PanelError
@@ -21,6 +22,7 @@ from panel.screens.triage_feed import gather
 from panel.screens.view import Desk, View
 from panel.widgets.draft import Draft
 from panel.widgets.findings import Findings, spot_of
+from panel.widgets.prompt import Prompt
 from panel.widgets.spans import BLANK, Row, Span, Tone
 from panel.widgets.triage_advice import applicable
 from panel.widgets.triage_report import report
@@ -43,6 +45,13 @@ class TriageScreen(TextScreen, inherit_bindings=False):
         key("s", "stacks", "stacks", "Where every rank of a hang stands now", "triage.stacks"),
         key("f", "folder", "folder", "Show and copy the path of the evidence", "triage.folder"),
         key("y", "report", "report", "Copy and save a bug report in Markdown", "triage.report"),
+        key(
+            "N",
+            "note",
+            "note",
+            "Write down what you know; it stays with the evidence",
+            "triage.note",
+        ),
         key("enter", "unfold", "frames", "All frames, or the last", "triage.unfold", "Enter"),
         *TextScreen.BINDINGS,
     ]
@@ -56,6 +65,11 @@ class TriageScreen(TextScreen, inherit_bindings=False):
         self._unfolded = False
         self._chosen = 0
 
+    def compose_body(self) -> ComposeResult:
+        """Yield the body, and the line that notes are typed in."""
+        yield from super().compose_body()
+        yield Prompt()
+
     def on_mount(self) -> None:
         """Let the age of the failure grow."""
         self.set_interval(_AGE_S, self._grow_older)
@@ -68,7 +82,7 @@ class TriageScreen(TextScreen, inherit_bindings=False):
         choose = ("triage.choose",) if len(self._changing) > 1 else ()
         unfold = ("triage.unfold",) if self.findings.trace else ()
         stacks = ("triage.stacks",) if self._hangs else ()
-        others = ("triage.log", *stacks, "triage.folder", "triage.report")
+        others = ("triage.log", *stacks, "triage.folder", "triage.report", "triage.note")
         return *apply, *choose, *others, *unfold, "back", "help"
 
     def show(self, view: View) -> None:
@@ -192,6 +206,27 @@ class TriageScreen(TextScreen, inherit_bindings=False):
             self._say(f"report copied; it is not in a file here: {error}")
         else:
             self._say(f"report copied, and saved as {path}")
+
+    def action_note(self) -> None:
+        """Ask for a note."""
+        if self._launch is not None and self._failure is not None:
+            self.query_one(Prompt).open("note", note="Enter keeps it with the evidence")
+
+    def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
+        """Keep the note that was typed."""
+        if self._launch is not None:
+            self._keep(self._launch, event.text)
+
+    @work(group="note", exclusive=True)
+    async def _keep(self, launch: LaunchView, text: str) -> None:
+        try:
+            kept = await self.desk.client.add_note(launch.id, text)
+        except PanelError as error:
+            self.query_one(Prompt).refuse(str(error))
+            return
+        self.query_one(Prompt).close()
+        self.findings = self.findings._replace(notes=kept.notes)
+        self.refresh_view()
 
     def _grow_older(self) -> None:
         if self.is_current:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from panel.client import At, Client
 from panel.domain.errors import PanelError
+from panel.domain.notes import Note
 from panel.domain.snapshot import LaunchView
 from panel.domain.verdict import Verdict
 from panel.domain.wire import LaunchRecord, LogWindow
@@ -26,12 +27,13 @@ _CODE_BYTES = 4 << 20
 async def gather(client: Client, launch: LaunchView, verdict: Verdict, host: str) -> Findings:
     """Return what can be read; what cannot is left empty. `host` is where the engine runs."""
     spot = spot_of(launch, verdict)
-    tails, near, ledger = await asyncio.gather(
+    tails, near, ledger, notes = await asyncio.gather(
         _logs(client, launch, dict.fromkeys(launch.log_sizes, "tail"), _TAIL),
         _logs(
             client, launch, {spot.source: max(spot.offset - _BEFORE, 0)} if spot else {}, _WINDOW
         ),
         _ledger(client),
+        _notes(client, launch),
     )
     records = tuple(record for window in near for record in records_of(window))
     trace = trace_at(records, spot.offset) if spot else None
@@ -43,6 +45,7 @@ async def gather(client: Client, launch: LaunchView, verdict: Verdict, host: str
         code=await asyncio.to_thread(_code, trace) if trace and local else {},
         record=next((one for one in ledger if one.id == launch.id), None),
         good=good_before(ledger, launch),
+        notes=notes,
     )
 
 
@@ -60,6 +63,13 @@ async def _ledger(client: Client) -> list[LaunchRecord]:
         return await client.launches()
     except PanelError:
         return []
+
+
+async def _notes(client: Client, launch: LaunchView) -> tuple[Note, ...]:
+    try:
+        return (await client.notes(launch.id)).notes
+    except PanelError:
+        return ()
 
 
 def _code(trace: Link) -> dict[int, str]:

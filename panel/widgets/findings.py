@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from panel.domain.notes import Note
 from panel.domain.plan import Change, changes
 from panel.domain.snapshot import LaunchView
 from panel.domain.verdict import Verdict
@@ -40,6 +41,8 @@ class Findings(NamedTuple):
     """The launch's own row of the ledger."""
     good: LaunchRecord | None = None
     """The last good launch before it."""
+    notes: tuple[Note, ...] = ()
+    """What operators wrote about the launch."""
 
     @property
     def differences(self) -> tuple[Change, ...]:

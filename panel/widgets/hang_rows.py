@@ -30,7 +30,8 @@ def next_step(hang: HangView) -> Step | None:
 
 def _suspicion(hang: HangView, world_size: int, width: int) -> list[Row]:
     if hang.suspicion is None:
-        return [(Span(" no hang is suspected; all steps are safe for a healthy engine", Tone.DIM),)]
+        text = " no hang is suspected; steps 0 to 3 are safe for a healthy engine"
+        return [(Span(text, Tone.DIM),)]
     lines = wrap(hang_words(hang.suspicion, world_size), width - 2)
     return [(Span(f" {line}", Tone.WARN),) for line in lines]
 

@@ -11,7 +11,7 @@ from panel.widgets.draft import memory_flag, toggled, value_of
 from panel.widgets.glyphs import Glyphs
 from panel.widgets.memory_bar import letters, memory_bar
 from panel.widgets.spans import BLANK, Row, Span, Tone, clip, fit, spread, wrap
-from panel.widgets.words import size
+from panel.widgets.words import size, spent, taken
 
 FIELDS = 5
 """Rows of the form: three toggles, memory, all flags."""
@@ -48,16 +48,29 @@ def page(
     rows += [_change(one, width, glyphs) for one in plan.changes if one.name not in fielded]
     rows += [BLANK, glyphs.rule((Span("plan", Tone.BRIGHT),), width)]
     rows += _memory(plan, width)
+    if against is not None and against.memory:
+        rows += _measured(against, width)
+    if against is not None and against.start:
+        rows += _start(against, width)
     if trouble:
         rows.append((Span(" "), glyphs.bad, Span(f" {trouble}", Tone.BAD)))
     else:
         rows.append(_fits(plan, glyphs))
     targets = list(range(1, FIELDS + 1))
-    for problem in plan.problems:
+    for problem in problems(plan):
         if problem.remedy:
             targets.append(len(rows))
         rows += _problem(problem, width, glyphs)
     return rows, targets
+
+
+def problems(plan: Plan) -> tuple[Problem, ...]:
+    """Return what speaks against the launch, and the drill that it would repeat."""
+    fault = plan.values().get("fault") if "drill" in plan.chips else None
+    if not fault:
+        return plan.problems
+    text = f"a drill: it will fail on purpose, fault {fault}; a takes that out"
+    return (*plan.problems, Problem(severity="warning", text=text, remedy={"fault": ""}))
 
 
 def command(plan: Plan, width: int, most: int, glyphs: Glyphs) -> list[Row]:
@@ -137,6 +150,20 @@ def _memory(plan: Plan, width: int) -> list[Row]:
         row += [Span(f"{name} ", Tone.DIM), Span(f"{amount}   ")]
         used += len(name) + len(amount) + 4
     return [*rows, tuple(row)]
+
+
+def _measured(launch: LaunchView, width: int) -> list[Row]:
+    """Return what the ranks of a launch took, beside what its own plan said."""
+    lines = wrap(", ".join(taken(launch.memory)), width - 14)
+    heads = [f" took #{launch.id}".ljust(13), *[" " * 13] * (len(lines) - 1)]
+    return [(Span(head, Tone.DIM), Span(line)) for head, line in zip(heads, lines, strict=True)]
+
+
+def _start(launch: LaunchView, width: int) -> list[Row]:
+    """Return where the seconds of a launch's start went."""
+    lines = spent(launch.start, width - 14)
+    heads = [f" start #{launch.id}".ljust(13), *[" " * 13] * (len(lines) - 1)]
+    return [(Span(head, Tone.DIM), Span(line)) for head, line in zip(heads, lines, strict=True)]
 
 
 def _fits(plan: Plan, glyphs: Glyphs) -> Row:

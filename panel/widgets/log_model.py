@@ -92,12 +92,14 @@ class LogModel:
 
     @property
     def complete(self) -> list[Record]:
-        """The records between which no other is missing."""
+        """The records between which no other is missing; where the windows of the sources have no
+        time in common, as in a storm, all from the latest beginning on."""
         picked = [source for source in self._sources.values() if self._is_picked(source.name)]
         low = max((s.since for s in picked if s.start > 0), default=None)
         high = min((s.until for s in picked if s.lacks_newer), default=None)
         first = bisect_left(self.records, low, key=place) if low else 0
         last = bisect_right(self.records, high, key=place) if high else len(self.records)
+        last = last if last > first else len(self.records)
         return self.records[first:last] if first or last < len(self.records) else self.records
 
     @property

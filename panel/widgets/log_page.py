@@ -67,6 +67,16 @@ class LogPage:
         return visible[self.current_index] if visible else None
 
     @property
+    def opens(self) -> bool:
+        """Whether the current row has more to show, or shows all it has."""
+        row = self.current
+        if row is None:
+            return False
+        long = cell_len(row.text[:LONGEST]) > self.width and not self.wrap
+        more = self.rows.frames(row) > 0 or long or row_place(row) in self.rows.opened
+        return more or bool(details(row.text))
+
+    @property
     def current_index(self) -> int:
         """Its index; that of the one behind it where it is gone."""
         last = len(self.rows.visible) - 1

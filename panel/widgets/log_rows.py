@@ -21,7 +21,7 @@ class LogRows:
         """Ranks that there are."""
         self.opened: set[RowPlace] = set()
         """Rows that show all they have."""
-        self._collapsed = Collapsed([], {}, {})
+        self._collapsed = Collapsed([], {}, {}, {})
         self._settled: list[Row] = []
         self._fold = Fold()
         self._taken: Sequence[Record] = ()
@@ -65,6 +65,10 @@ class LogRows:
     def frames(self, row: Row) -> int:
         """Return how many frames of the traceback that this row begins are hidden."""
         return self._collapsed.frames.get(row_place(row), 0)
+
+    def trace(self, place: RowPlace) -> list[Row]:
+        """Return all rows of the closed traceback that begins at a place, or nothing."""
+        return self._collapsed.traces.get(place, [])
 
     def index_of(self, place: Place) -> int | None:
         """Return which row shows the record at a place, opening the traceback that hides it."""

@@ -29,11 +29,15 @@ class Collapsed(NamedTuple):
     """How many frames are hidden below the head of a traceback."""
     heads: dict[RowPlace, RowPlace]
     """The head by each hidden row."""
+    traces: dict[RowPlace, list[Row]]
+    """All rows of a closed traceback, by its head."""
 
 
 @dataclass(slots=True)
 class _Trace:
     head: RowPlace
+    rows: list[Row]
+    """All, the exception included."""
     last: list[RowPlace] = field(default_factory=list)
     """Rows of the frame read last."""
 
@@ -47,16 +51,18 @@ def collapse(rows: Sequence[Row], opened: Iterable[RowPlace]) -> Collapsed:
     traces: dict[object, _Trace] = {}
     heads: dict[RowPlace, RowPlace] = {}
     frames: dict[RowPlace, int] = {}
+    whole: dict[RowPlace, list[Row]] = {}
     for row in rows:
         if row.first.level < Level.ERROR and not traces:
             continue
         text, voice = row.first.text, (row.ranks, row.first.source, row.first.pid)
         if TRACEBACK in text:
-            traces[voice] = _Trace(row_place(row))
+            traces[voice] = _Trace(row_place(row), [row])
             continue
         trace = traces.get(voice)
         if trace is None:
             continue
+        trace.rows.append(row)
         if not text.startswith(" "):
             del traces[voice]
             continue
@@ -64,8 +70,10 @@ def collapse(rows: Sequence[Row], opened: Iterable[RowPlace]) -> Collapsed:
             if trace.last and trace.head not in kept_open:
                 heads |= dict.fromkeys(trace.last, trace.head)
                 frames[trace.head] = frames.get(trace.head, 0) + 1
+                whole[trace.head] = trace.rows
             trace.last = []
         trace.last.append(row_place(row))
     if heads:
-        return Collapsed([row for row in rows if row_place(row) not in heads], frames, heads)
-    return Collapsed(list(rows), {}, {})
+        shown = [row for row in rows if row_place(row) not in heads]
+        return Collapsed(shown, frames, heads, whole)
+    return Collapsed(list(rows), {}, {}, {})

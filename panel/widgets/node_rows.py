@@ -9,11 +9,16 @@ from panel.domain.phases import Phase
 from panel.domain.plan import Plan
 from panel.domain.snapshot import Host, LaunchView, ProcessView, Snapshot
 from panel.domain.states import LaunchState, ProcessState
+from panel.widgets import speculation_rows
+from panel.widgets.advice_words import advice_words, kind_of
 from panel.widgets.glyphs import Glyphs
+from panel.widgets.kept_words import kept_words
 from panel.widgets.spans import BLANK, Row, Span, Tone, cells, clip, wrap
 from panel.widgets.words import clock, count, size, span_of
 
 _HISTORY = 12
+_FEWER = 8
+"""Where drafts have something to say, too."""
 _ORDER = {phase.value: index for index, phase in enumerate(Phase)}
 
 
@@ -22,7 +27,7 @@ def header(snapshot: Snapshot, lost: str | None, width: int, glyphs: Glyphs) -> 
     name = Span(f" {clip(snapshot.host.name, 16, glyphs.more)}  ", Tone.BRIGHT)
     if lost is not None:
         sign = glyphs.states[ProcessState.STALE]
-        told = f"{sign} no supervisor answers, trying again; a running engine goes on"
+        told = f"{sign} no supervisor answers: q, then moepanel, mends it; the engine goes on"
         return (name, Span(told, Tone.WARN))
     launch = snapshot.launch
     if launch is None:
@@ -61,19 +66,18 @@ def figures(snapshot: Snapshot, width: int, glyphs: Glyphs) -> Row:
     metrics = launch.metrics
     if metrics is None:
         return (Span(" no figures from the engine yet", Tone.DIM),)
+    drafting = metrics.speculation is not None
     full = f"{metrics.kv_used / metrics.kv_total:.0%}" if metrics.kv_total else "-"
     row = [
         Span(f"{metrics.tok_s:>5.0f}", Tone.BRIGHT),
         Span(" tok/s ", Tone.DIM),
-        Span(glyphs.bars(metrics.history, _HISTORY), Tone.GOOD),
+        Span(glyphs.bars(metrics.history, _FEWER if drafting else _HISTORY), Tone.GOOD),
         *_named("run", f"{metrics.running:<3}"),
         *_named("wait", f"{metrics.waiting:<3}", Tone.WARN if metrics.waiting else Tone.PLAIN),
         *_named("kv", f"{full:<4}"),
     ]
     ttft = f"{metrics.ttft_ms:.0f}ms" if metrics.ttft_ms is not None else "-"
-    row += _named("ttft", f"{ttft:<6}")
-    if metrics.acceptance is not None:
-        row += _named("accept", f"{metrics.acceptance:<4.1f}")
+    row += [*_named("ttft", f"{ttft:<6}"), *speculation_rows.verdict(metrics)]
     if width >= 100 and metrics.kv_total:
         row += _named("cache", f"{count(metrics.kv_used)}/{count(metrics.kv_total)} tokens")
     return tuple(row)
@@ -121,9 +125,25 @@ def verdict(launch: LaunchView, width: int, glyphs: Glyphs) -> list[Row]:
         words = f"{first.source} {first.exit.words}, {span_of(first.exit.t)} after the launch"
         rows.append((Span(f"  {clip(words, width - 4, glyphs.more)}"),))
     for advice in concluded.advice[:2] if concluded else ():
-        text = advice.confirm or advice.why
+        text = f"{kind_of(advice)}: {advice_words(advice)}"
         rows.append((Span(f"  {glyphs.pointer} {clip(text, width - 6, glyphs.more)}"),))
     return [(Span(" "), *row) for row in rows]
+
+
+def still_held(launch: LaunchView, width: int, glyphs: Glyphs) -> list[Row]:
+    """Return what a launch that ended still holds of the GPUs."""
+    return [
+        (Span(" "), Span("!", Tone.WARN), Span(f" {clip(text, width - 4, glyphs.more)}", Tone.WARN))
+        for text in launch.held
+    ]
+
+
+def kept(snapshot: Snapshot, width: int, glyphs: Glyphs) -> list[Row]:
+    """Return what stays in memory from launch to launch, and who holds it."""
+    if snapshot.kept is None:
+        return []
+    text = clip(kept_words(snapshot.kept), width - 2, glyphs.more)
+    return [(Span(f" {text}", Tone.DIM),)]
 
 
 def first_failed(launch: LaunchView) -> ProcessView | None:

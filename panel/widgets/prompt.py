@@ -45,14 +45,14 @@ class Prompt(Vertical):
         self.display = False
 
     def open(self, label: str, text: str = "", note: str = "") -> None:
-        """Ask for text."""
+        """Ask for text; what is typed takes the place of `text` unless a key moves into it."""
         self.display = True
         self.query_one("#prompt-label", Rows).show([(Span(f" {label} ", Tone.KEY),)])
         self.query_one("#prompt-label", Rows).styles.width = len(label) + 2
         self._note((Span(f" {note}", Tone.DIM),) if note else BLANK)
         field = self.query_one(Input)
         field.value = text
-        field.cursor_position = len(text)
+        field.select_all()
         field.focus()
 
     def refuse(self, reason: str) -> None:

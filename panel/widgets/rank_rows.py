@@ -17,6 +17,8 @@ _GPU_HEAD = f"{'gpu':>3}{'mem':>9}{'util':>6}{'W':>5}  {'pcie rx/tx':<12}"
 _GPU_PHASE = 13
 """Cells of the phase; with the batch size that is captured it needs the whole of `_PHASE`."""
 _PHASE = 17
+_GAP = 3
+"""Cells between the heads and why there are no others."""
 
 
 def ranks(snapshot: Snapshot, launch: LaunchView, width: int, glyphs: Glyphs) -> list[Row]:
@@ -58,38 +60,43 @@ class _Table:
         self._wide = width >= _WIDE
         self._blamed = first_failed(launch)
         self._gpus = gpu_words.by_rank(snapshot)
-        self._on_gpus = gpu_words.on_gpus(snapshot)
+        self._nodes = any(process.node for process in launch.processes)
+        """The ranks are on several nodes, whose figures are not known here."""
+        self._on_gpus = gpu_words.on_gpus(snapshot) and not self._nodes
         self._phase = _PHASE if self._wide or not self._on_gpus else _GPU_PHASE
         self._why = snapshot.host.gpu_note or "ranks on the CPU"
+        self._short = "no GPU" if snapshot.host.gpu_note else "on CPU"
+        if self._nodes:
+            self._why = self._short = "ranks on several nodes"
 
     def head(self) -> Row:
         """Return the head; it says why there are no columns of GPUs."""
         if self._on_gpus:
             middle = _GPU_HEAD + (f"{'temp':>6}{'step':>9} " if self._wide else "")
         else:
-            middle = f"{'pid':>8} {'cpu':>5} {'rss':>6} "
+            middle = f"{'pid':>8} "
+            middle += f"{'node':>12} " if self._nodes else f"{'cpu':>5} {'rss':>6} "
             middle += f"{'threads':>8} {'step':>8} " if self._wide else ""
         text = f"    r  {'phase':<{self._phase}}{middle}{'beat':>6}  last line"
         row = (Span(text, Tone.DIM),)
         if self._on_gpus:
             return row
-        why = clip(self._why, self._width - cells(row) - 1, self._glyphs.more)
-        return spread(row, (Span(why, Tone.DIM),), self._width)
+        room = self._width - cells(row) - _GAP
+        why = self._why if len(self._why) <= room else self._short
+        return spread(row, (Span(clip(why, room, self._glyphs.more), Tone.DIM),), self._width)
 
     def row(self, process: ProcessView) -> Row:
         """Return the row of a process; one that fell with the gang is not to blame."""
         gpu = None if process.rank is None else self._gpus.get(process.rank)
         sign = self._sign(process, gpu)
         gone = process.exit is not None
-        who = str(process.rank) if process.rank is not None else process.label[:2]
         aged = process.state is ProcessState.STALE
         phase = Tone.PLAIN if process.state is ProcessState.SERVING else sign.tone
         age = f"{process.beat_age:.1f}s" if process.beat_age is not None and not gone else "-"
         row = (
             Span(" "),
             sign,
-            Span(f" {right(who, 2)}  ", Tone.BRIGHT if process.rank is not None else Tone.DIM),
-            Span(fit(progress(process), self._phase, self._glyphs.more), phase),
+            *self._who(process, phase),
             *(self._gpu_cells(process, gpu) if self._on_gpus else self._cpu_cells(process)),
             Span(right(age, 6), Tone.WARN if aged else Tone.DIM),
             Span("  "),
@@ -97,6 +104,14 @@ class _Table:
         room = self._width - cells(row)
         text, tone = _last(process, gpu, sign, room)
         return (*row, Span(clip(text, room, self._glyphs.more), tone))
+
+    def _who(self, process: ProcessView, tone: Tone) -> Row:
+        """Return rank and phase; one without a rank has its name in their place."""
+        if process.rank is None:
+            name = fit(f"{process.label} {progress(process)}", self._phase + 4, self._glyphs.more)
+            return (Span(f" {name}", tone),)
+        phase = fit(progress(process), self._phase, self._glyphs.more)
+        return Span(f" {process.rank:>2}  ", Tone.BRIGHT), Span(phase, tone)
 
     def _sign(self, process: ProcessView, gpu: Gpu | None) -> Span:
         sign = self._glyphs.process(process.state)
@@ -110,13 +125,21 @@ class _Table:
         return Span("?", Tone.WARN) if gpu_words.trouble(gpu) else sign
 
     def _cpu_cells(self, process: ProcessView) -> Row:
-        gone = process.exit is not None
-        figures = Tone.DIM if gone else Tone.PLAIN
+        unknown = process.exit is not None or not process.rss
+        figures = Tone.DIM if unknown else Tone.PLAIN
+        if self._nodes:
+            node = fit(process.node, 12, self._glyphs.more)
+            blank = " " * 18 if self._wide else ""
+            return (
+                Span(f"{process.pid:>8} ", Tone.DIM),
+                Span(f"{right(node.strip(), 12)} ", figures),
+                Span(blank, Tone.DIM),
+            )
         extra = f"{process.threads:>8} {process.step:>8} " if self._wide else ""
         return (
             Span(f"{process.pid:>8} ", Tone.DIM),
-            Span(f"{'-' if gone else f'{process.cpu:.0f}%':>5} ", figures),
-            Span(f"{'-' if gone else size(process.rss):>6} ", figures),
+            Span(f"{'-' if unknown else f'{process.cpu:.0f}%':>5} ", figures),
+            Span(f"{'-' if unknown else size(process.rss):>6} ", figures),
             Span(extra, Tone.DIM),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from panel.domain.plan import Change
 from panel.domain.verdict import Advice, Verdict
+from panel.widgets.advice_words import advice_words, kind_of
 from panel.widgets.findings import Findings
 from panel.widgets.glyphs import Glyphs
 from panel.widgets.spans import Row, Span, Tone, clip, wrap
@@ -32,15 +33,12 @@ def advice_rows(
 
 def _advice(advice: Advice, width: int, glyphs: Glyphs, *, chosen: bool) -> list[Row]:
     """Return what to try; the one that a key applies has the pointer."""
-    what = ", ".join(
-        f"{name} {text}" if text else f"without {name}" for name, text in advice.change.items()
-    )
-    said = dict.fromkeys(text for text in (what, advice.confirm, advice.why) if text)
-    first, *rest = wrap(": ".join(said), width - 13) or [""]
+    said = dict.fromkeys((advice_words(advice), advice.why if advice.confirm else ""))
+    first, *rest = wrap(": ".join(filter(None, said)), width - 13) or [""]
     return [
         (
             Span(f" {glyphs.pointer if chosen else ' '} ", Tone.KEY),
-            Span(f"{'confirm' if advice.confirm else 'fix':<9}", Tone.DIM),
+            Span(f"{kind_of(advice):<9}", Tone.DIM),
             Span(first, Tone.BRIGHT if chosen else Tone.PLAIN),
         ),
         *((Span(f"{'':12}{line}"),) for line in rest),

@@ -19,7 +19,7 @@ _JITTER_S = 0.05
 """A victim's log may be seen to grow so long before the death that it tells of."""
 _LEAD = 3
 """Cells of a strip before the first symptom."""
-_NAMES = {"frontend": "api"}
+_LONGEST_NAME = len("frontend")
 _LABELS = {"killed_by_gang_stop": "stopped"}
 
 
@@ -122,7 +122,7 @@ def lane_rows(lanes: Lanes, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _short(lane: Lane) -> str:
-    return lane.name if lane.name.isdecimal() else _NAMES.get(lane.name, lane.name[:3])
+    return lane.name[:_LONGEST_NAME]
 
 
 def _row(lane: Lane, lanes: Lanes, name: int, room: int, width: int, glyphs: Glyphs) -> Row:

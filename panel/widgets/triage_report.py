@@ -37,6 +37,8 @@ def report(
         _section("Log", _block(_log(findings))),
         _section("Since the last good launch", _differences(findings)),
         _section("Advice", _advice(verdict)),
+        _section("Notes", (f"- {note.text}" for note in findings.notes)),
+        _section("Looks like", _pairs({one.kind: one.sign for one in verdict.related})),
     ]
     text = redact("\n".join(section for section in sections if section))
     for word, stand_in in hidden.items():

@@ -14,7 +14,9 @@ from panel.widgets.findings import Findings, spot_of
 from panel.widgets.glyphs import Glyphs
 from panel.widgets.spans import BLANK, Row, Span, Tone, cells, clip, spread, wrap
 from panel.widgets.triage_advice import advice_rows
+from panel.widgets.triage_alike import alike_rows
 from panel.widgets.triage_lanes import lane_rows, lanes_of
+from panel.widgets.triage_notes import note_rows
 from panel.widgets.triage_trace import trace_rows, trace_title
 from panel.widgets.words import stamp
 
@@ -52,12 +54,20 @@ def page(case: Case, look: Look) -> list[Row]:
             _when(case, look),
             _trace(case, look),
             _do(case, look),
+            _notes(case, look),
+            _alike(case, look),
             _log(case, look),
             _missing(case.verdict, look),
         ]
         return _stack(parts, look.height >= _TALL)
     half = look._replace(width=look.width // 2)
-    left = [_when(case, half), _do(case, half), _missing(case.verdict, half)]
+    left = [
+        _when(case, half),
+        _do(case, half),
+        _notes(case, half),
+        _alike(case, half),
+        _missing(case.verdict, half),
+    ]
     logs = [_trace(case, half), _log(case, half)]
     return [
         *_stack([_head(case.verdict, look)], True),
@@ -119,6 +129,14 @@ def _trace(case: Case, look: Look) -> list[Row]:
 
 def _do(case: Case, look: Look) -> list[Row]:
     return advice_rows(case.verdict, case.findings, look.chosen, look.width, look.glyphs)
+
+
+def _notes(case: Case, look: Look) -> list[Row]:
+    return note_rows(case.findings.notes, look.width, look.glyphs)
+
+
+def _alike(case: Case, look: Look) -> list[Row]:
+    return alike_rows(case.verdict, look.width, look.glyphs)
 
 
 def _log(case: Case, look: Look) -> list[Row]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+
+from panel.domain.plan import Measured
+
 _UNITS = "BKMGT"
+_NOTABLE_S = 0.05
 
 
 def clock(seconds: float) -> str:
@@ -44,6 +49,30 @@ def size(count: int) -> str:
         value, unit = value / 1024, unit + 1
     digits = 1 if unit > 1 and value < 100 else 0
     return f"{value:.{digits}f}{_UNITS[unit]}"
+
+
+def spent(start: Mapping[str, float], width: int) -> list[str]:
+    """Return what took the seconds of a start, in lines: `weights 2.7s  capture 0.8s`."""
+    lines = [""]
+    for name, seconds in start.items():
+        if seconds < _NOTABLE_S:
+            continue
+        part = f"{name} {span_of(seconds)}"
+        if lines[-1] and len(lines[-1]) + 2 + len(part) > width:
+            lines.append("")
+        lines[-1] += f"  {part}" if lines[-1] else part
+    return lines
+
+
+def taken(memory: Iterable[Measured]) -> Iterator[str]:
+    """Yield each part of a rank's memory as measured, with the plan's figure where it differs:
+    `weights 2.1G (planned 2.0G)`."""
+    for one in memory:
+        words = count if one.unit == "tokens" else size
+        found = f"{one.part} {words(one.measured)}"
+        planned = None if one.predicted is None else words(one.predicted)
+        differs = planned is not None and planned != words(one.measured)
+        yield f"{found} (planned {planned})" if differs else found
 
 
 def count(number: int) -> str:

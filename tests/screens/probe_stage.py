@@ -170,7 +170,10 @@ def hanging() -> Node:
         launch=17,
         suspicion=SUSPICION,
         rungs=plan(
-            Means(ras="the ranks use no GPU, so no NCCL"),
+            Means(
+                ras="the ranks use no GPU, so no NCCL",
+                core="the ranks use no GPU, so no CUDA kernels",
+            ),
             {
                 "look": Outcome(
                     "8 of 8 ranks without a beat for 24 s in serving; rank 5 never entered meeting "

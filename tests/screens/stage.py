@@ -13,6 +13,7 @@ from panel.client import Lost
 from panel.domain.errors import NotFoundError, PanelError, UsageError
 from panel.domain.flags import Flag, Profile, Request
 from panel.domain.hang import HangView, Step
+from panel.domain.notes import Note, Notes
 from panel.domain.plan import Memory, Plan, Problem, Resolved, changes
 from panel.domain.series import Series
 from panel.domain.snapshot import (
@@ -26,7 +27,7 @@ from panel.domain.snapshot import (
 )
 from panel.domain.stacks import Stacks
 from panel.domain.states import LaunchState, ProcessState
-from panel.domain.verdict import Advice, Evidence, Verdict
+from panel.domain.verdict import Advice, Evidence, Related, Verdict
 from panel.domain.wire import Accepted, Down, LaunchRecord, Relaunch, Up
 from panel.screens.panel import Panel
 from panel.talk import Delta, Turn
@@ -206,6 +207,10 @@ def triaged(folder: str = "/state/launches/000017") -> Node:
             Advice(confirm="the same launch without expert parallelism", change={"ep-size": "1"}),
             Advice(why="then the drill is to blame", change={"fault": ""}),
         ),
+        related=(
+            Related(kind="assertion", sign="a bare assertion in the dispatch of experts"),
+            Related(kind="capture_illegal_op", sign="CUDA forbids what was done while capturing"),
+        ),
         missing=("kernel log",),
     )
     node.say(
@@ -242,6 +247,7 @@ class Node(Logs):
         self.problems: tuple[Problem, ...] = ()
         self.refuses: PanelError | None = None
         self.records: list[LaunchRecord] = []
+        self.noted: list[Note] = []
         self.figures = Series()
         self.stacked: Stacks | None = None
         self.ladder: HangView | None = None
@@ -326,6 +332,14 @@ class Node(Logs):
     async def hang_step(self, launch: int, step: Step) -> HangView:
         self._take(step)
         return await self.hang(launch)
+
+    async def notes(self, launch: int) -> Notes:
+        return Notes(notes=tuple(self.noted))
+
+    async def add_note(self, launch: int, text: str) -> Notes:
+        self._take(("note", text))
+        self.noted.append(Note(text=text, t_unix=1_796_000_100.0))
+        return Notes(notes=tuple(self.noted))
 
     async def launches(self, limit: int = 50) -> list[LaunchRecord]:
         return self.records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from textual.binding import Binding
@@ -113,3 +114,11 @@ async def test_the_palette_offers_the_keys_of_the_screen() -> None:
         await until(pilot, lambda: "Talk to the model" in shown(pilot))
         await pilot.press("enter")
         await until(pilot, lambda: pilot.app.screen.NAME == "talk")
+
+
+def test_the_documentation_lists_the_keys_of_the_node_screen() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "commands.md").read_text("utf-8")
+    listed = text.partition("## Keys")[2].partition("\n## ")[0]
+    for binding in bindings_of(NodeScreen):
+        shown = binding.key_display or binding.key
+        assert all(f"`{each}`" in listed for each in shown.split("-")), shown

@@ -101,7 +101,7 @@ async def test_the_remedy_of_a_problem_is_one_key() -> None:
 async def test_a_bad_value_stays_to_be_mended() -> None:
     node = Node(serving())
     async with opened(node) as pilot:
-        await pilot.press("m", "x", "enter")
+        await pilot.press("m", "end", "x", "enter")
         await until(pilot, lambda: "is not a number" in shown(pilot))
         assert pilot.app.screen.query_one(Input).value == "0.85x"
         assert draft(pilot) == Draft()
@@ -131,7 +131,7 @@ async def test_keys_typed_into_a_value_do_nothing_else() -> None:
     async with opened(node) as pilot:
         await pilot.press("m", *"rqxeu?")
         await pilot.pause()
-        assert pilot.app.screen.query_one(Input).value == "0.85rqxeu?"
+        assert pilot.app.screen.query_one(Input).value == "rqxeu?"
         assert draft(pilot) == Draft()
         await pilot.press("escape")
         await until(pilot, lambda: "mem-fraction-static =" not in shown(pilot))
@@ -198,3 +198,11 @@ def test_names_come_before_help_and_common_flags_before_others() -> None:
     assert [one.name for one in matching(flags, "port")] == ["port-a", "port-b", "alpha"]
     assert [one.name for one in matching(flags, "it port")] == ["alpha"]
     assert len(matching(flags, "")) == 4
+
+
+async def test_where_the_last_start_went() -> None:
+    start = {"processes": 8.1, "args": 0.01, "weights": 2.7, "capture": 0.8}
+    node = Node(serving(start=start))
+    async with opened(node) as pilot:
+        words = "start #17   processes 8.1s  weights 2.7s  capture 0.8s"
+        await until(pilot, lambda: words in shown(pilot))

@@ -213,8 +213,9 @@ async def test_what_a_filter_lets_through_is_saved_whole(tmp_path: Path) -> None
         await until(pilot, lambda: "cannot be written" in shown(pilot))
 
 
-async def test_a_traceback_is_opened_by_enter() -> None:
+async def test_a_traceback_is_opened_by_enter_and_copied_whole(tmp_path: Path) -> None:
     node = Node()
+    node.folder = str(tmp_path)
     lines = ["Traceback (most recent call last):"]
     for frame in range(9):
         lines += [f'  File "f{frame}.py", line {frame}, in f', f"    call({frame})"]
@@ -223,12 +224,18 @@ async def test_a_traceback_is_opened_by_enter() -> None:
         f"[2026-11-30 12:00:04.000 TP3 capture] ERROR {line}\n" for line in lines
     )
     node.say(with_sizes(crashed(), {"rank-3": len(node.texts["rank-3"])}))
-    async with panel(node).run_test(size=(80, 24)) as pilot:
+    async with panel(node).run_test(size=(80, 24), notifications=True) as pilot:
         await until(pilot, lambda: "failed first" in shown(pilot))
         await pilot.press("l")
         await until(pilot, lambda: "… 8 more, Enter" in shown(pilot))
         await pilot.press("g")
         await until(pilot, lambda: "Enter open" in keys(pilot))
+        for press in (["y"], ["m", "y"]):
+            await pilot.press(*press)
+            await until(pilot, lambda: "20 lines copied" in shown(pilot))
+            assert pilot.app.clipboard == node.texts["rank-3"]
+            assert (tmp_path / "copied.txt").read_text() == node.texts["rank-3"]
+            pilot.app.clear_notifications()
         await pilot.press("enter")
         await until(pilot, lambda: "call(0)" in shown(pilot) and "more, Enter" not in shown(pilot))
         await pilot.press("enter")

@@ -176,7 +176,7 @@ def test_logs_of_a_crash_in_lanes(look: Any) -> None:
         await pilot.press("l")
         await sees("1 more, Enter")(pilot)
         await pilot.press("1", "3", "l", "t", "t")
-        await sees("+00:00.000", "✖ 8")(pilot)
+        await sees("+00:00.000", "✖ 2")(pilot)
         await pilot.press("E")
         await sees("+0 new")(pilot)
 
@@ -296,8 +296,10 @@ def test_triage_unfolded(look: Any) -> None:
         await sees("failed first")(pilot)
         await pilot.press("t")
         await sees("Enter unfolds")(pilot)
-        await pilot.press("enter", "tab", "pagedown")
+        await pilot.press("enter", "tab")
         await sees("all 2 frames")(pilot)
+        await pilot.press("pagedown")
+        await sees("looks like")(pilot)
 
     look(triaged(), steps)
 

@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 
 from panel.client import Lost
 from panel.domain.errors import RefusedError
-from panel.domain.snapshot import PROTOCOL
+from panel.domain.snapshot import PROTOCOL, KeptWeights
 from panel.domain.states import LaunchState, ProcessState
 from panel.domain.wire import Down, Relaunch
 from panel.screens.panel import Panel
@@ -72,6 +72,8 @@ async def test_a_refusal_is_told_with_the_way_out() -> None:
     node = Node(crashed())
     node.refuses = RefusedError("port 30000 is [taken]", "set another with c")
     async with opened(node) as pilot:
+        await pilot.press("r")
+        await until(pilot, lambda: "its drill too; c takes that out?" in shown(pilot))
         await pilot.press("r")
         await until(pilot, lambda: "port 30000 is [taken]" in shown(pilot))
 
@@ -178,3 +180,15 @@ async def test_leaving_sends_nothing() -> None:
         await until(pilot, lambda: app.return_code == 0)
     assert node.closed
     assert node.requests == []
+
+
+async def test_kept_weights_have_a_size_and_an_owner() -> None:
+    kept = KeptWeights(pid=4711, bytes=33 << 30, ranks=8, whole=8)
+    node = Node(msgspec.structs.replace(crashed(), kept=kept))
+    async with opened(node) as pilot:
+        words = "weights kept: 33.0G by pid 4711, for the next launch"
+        await until(pilot, lambda: words in shown(pilot))
+        await pilot.press("x")
+        await until(pilot, lambda: "let go of the kept weights (33.0G)?" in shown(pilot))
+        await pilot.press("x")
+        await until(pilot, lambda: node.requests == [Down()])

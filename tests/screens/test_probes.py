@@ -237,6 +237,19 @@ async def test_after_the_last_step_the_gang_is_stopped() -> None:
         assert node.requests == []
 
 
+async def test_a_core_of_the_kernels_is_asked_for_first() -> None:
+    node = hanging()
+    assert node.ladder is not None
+    able = tuple(msgspec.structs.replace(rung, refused="") for rung in node.ladder.rungs)
+    node.ladder = msgspec.structs.replace(node.ladder, rungs=able)
+    async with opened(node, "d") as pilot:
+        await sees(pilot, "freezes that rank for minutes")
+        await pilot.press("4")
+        await sees(pilot, "write gigabytes?")
+        await pilot.press("escape", "4", "4")
+        await until(pilot, lambda: node.requests == ["core"])
+
+
 async def test_a_step_that_is_refused_is_told() -> None:
     node = hanging()
     node.refuses = UsageError("ras is not possible: the ranks use no GPU, so no NCCL")

@@ -153,6 +153,36 @@ async def test_the_report_is_copied_where_the_evidence_is_on_another_machine() -
         assert "# builtin 0.1.0: rank 3" in pilot.app.clipboard
 
 
+async def test_a_note_is_kept_with_the_evidence_and_goes_into_the_report(tmp_path: Path) -> None:
+    node = triaged(str(tmp_path))
+    async with opened(node) as pilot:
+        await pilot.press("N")
+        await until(pilot, lambda: "Enter keeps it" in shown(pilot))
+        await pilot.press(*"since the new riser", "enter")
+        await until(pilot, lambda: "Enter keeps it" not in shown(pilot))
+        assert node.requests[-1] == ("note", "since the new riser")
+        assert "── notes" in shown(pilot)
+        await pilot.press("y")
+        await until(pilot, lambda: "report copied" in shown(pilot))
+        assert "## Notes\n\n- since the new riser" in (tmp_path / "report.md").read_text()
+
+
+async def test_a_note_that_cannot_be_kept_stays_in_the_line() -> None:
+    node = triaged()
+    async with opened(node) as pilot:
+        node.refuses = NotFoundError("launch 17 has no evidence")
+        await pilot.press("N", *"riser", "enter")
+        await until(pilot, lambda: "has no evidence" in shown(pilot))
+        assert "riser" in shown(pilot)
+        assert "── notes" not in shown(pilot)
+
+
+async def test_what_it_may_be_taken_for_is_told_apart() -> None:
+    async with opened(triaged()) as pilot:
+        assert "▸ assertion: a bare assertion in the dispatch of experts" in shown(pilot)
+        assert "capture_illegal_op: CUDA forbids" in shown(pilot)
+
+
 async def test_the_evidence_folder_is_shown_and_copied() -> None:
     async with opened(triaged()) as pilot:
         await pilot.press("f")
@@ -177,7 +207,7 @@ async def test_without_logs_and_ledger_the_verdict_itself_stands() -> None:
 async def test_nothing_has_failed() -> None:
     async with opened(Node(serving()), "nothing has failed") as pilot:
         assert isinstance(pilot.app.screen, TriageScreen)
-        await pilot.press("a", "o", "y", "enter", "tab")
+        await pilot.press("a", "y", "enter", "tab", "o")
         await until(pilot, lambda: "no log speaks for this verdict" in shown(pilot))
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen.NAME == "node")

@@ -107,9 +107,12 @@ def test_a_traceback_is_its_last_frame_until_it_is_opened() -> None:
     assert texts(rows) == closed
     head = rows.visible[0]
     assert rows.frames(head) == 3
+    whole = [record.text for record in traced(1, 3, 4)[:-1]]
+    assert [row.text for row in rows.trace(row_place(head))] == whole
     rows.toggle(row_place(head))
     assert len(rows.visible) == 17
     assert rows.frames(head) == 0
+    assert rows.trace(row_place(head)) == []
     rows.toggle(row_place(head))
     assert texts(rows) == closed
 

@@ -1,0 +1,48 @@
+"""The rank table of a launch over several nodes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from panel.domain.snapshot import Snapshot
+from panel.domain.states import LaunchState
+from panel.widgets.glyphs import UNICODE
+from panel.widgets.node_rows import still_held
+from panel.widgets.rank_rows import ranks
+from panel.widgets.spans import cells
+from tests.screens import stage
+
+
+def snapshot() -> Snapshot:
+    processes = tuple(
+        msgspec.structs.replace(each, node="gpu-a" if (each.rank or 0) < 4 else "a-long-name-of-b")
+        for each in stage.ranks()
+    )
+    return stage.snapshot(stage.launch(LaunchState.SERVING, processes=processes))
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_each_rank_has_its_node_and_no_figures_of_this_one(width: int) -> None:
+    seen = snapshot()
+    assert seen.launch is not None
+    head, *rows = ranks(seen, seen.launch, width, UNICODE)
+    texts = ["".join(span.text for span in row) for row in (head, *rows)]
+    assert "node" in texts[0]
+    assert "cpu" not in texts[0]
+    assert "several nodes" in texts[0] or width == 80
+    assert all("gpu-a" in text for text in texts[1:5])
+    assert all("a-long-name" in text for text in texts[5:9])
+    assert all(cells(row) <= width for row in (head, *rows))
+    assert len({text.index("decode running") for text in texts[1:9]}) == 1
+
+
+def test_what_still_holds_a_gpu_has_a_row_of_its_own() -> None:
+    held = tuple(f"GPU {index} is still held by rank {index} (pid 7, 71.0 GiB)" for index in (1, 2))
+    stopped = stage.launch(LaunchState.STOPPED, held=held)
+    rows = still_held(stopped, 80, UNICODE)
+    assert ["".join(span.text for span in row).strip() for row in rows] == [
+        f"! {text}" for text in held
+    ]
+    assert all(cells(row) <= 40 for row in still_held(stopped, 40, UNICODE))
+    assert still_held(stage.launch(LaunchState.STOPPED), 80, UNICODE) == []
