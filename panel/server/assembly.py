@@ -10,6 +10,9 @@ import torch
 from panel.server.courier import Courier, DistributedCourier, SharedMemoryCourier
 from panel.server.exchange import Exchange
 from panel.server.experts import Mixture
+from panel.server.kept.loading import kept_or_loaded
+from panel.server.kept.parcel import Fresh
+from panel.server.kept.shelf import Shelf
 from panel.server.loader import load_model
 from panel.server.loading import Loading
 from panel.server.model import Model
@@ -45,7 +48,6 @@ def assemble(
 ) -> Model:
     """Return this rank's shard of the model; `load` is where it counts choices of experts."""
     config, shard = place.config, place.shard
-    loading = Loading(config, shard, source, place.device, place.dtype)
     placements = {}
     for number, (layer, experts) in enumerate(
         zip(config.expert_layers, place.location, strict=True)
@@ -54,7 +56,14 @@ def assemble(
         placement = Placement.of(experts, shard, config.experts.routed, counts)
         placements[layer] = placement.to(place.device)
     context = max_context(place.options, config)
-    return load_model(loading, placements, exchange, context, progress)
+
+    def read(shelf: Shelf | None) -> Model:
+        loading = Loading(config, shard, source, place.device, place.dtype, shelf)
+        return load_model(loading, placements, exchange, context, progress)
+
+    if not place.options.keep_weights:
+        return read(None)
+    return kept_or_loaded(place, Fresh(placements, exchange), read)
 
 
 def make_rebalancer(

@@ -118,13 +118,12 @@ def _logits(
     steps = range(width)
     rows = [local * width + step for local in range(len(decoding)) for step in steps]
     targets = [number * width + step for number, _ in decoding for step in steps]
-    places = np.cumsum([0, *(segment.logits for segment in plan.prefilling)])
-    places += len(plan.decoding) * width
+    places = plan.prefill_begins
     ends = begins[2:] if plan.rows else begins[1:]
     for (number, segment), end in zip(prefilling, ends, strict=False):
-        if segment.logits:
-            rows.append(end - 1)
-            targets.append(int(places[number]))
+        count = segment.prefill_rows
+        rows += range(end - count, end)
+        targets += range(places[number], places[number] + count)
     return rows, targets
 
 

@@ -50,7 +50,9 @@ class Cache:
         At least one token is left to compute: its logits are wanted. False, and nothing done,
         where fewer than `reserve` pages would stay available.
         """
-        node = self._tree.find(sequence.tokens[:-1]) if self._share else self._tree.root
+        # What is remembered has no logits any more.
+        finds = self._share and not sequence.scoring
+        node = self._tree.find(sequence.tokens[:-1]) if finds else self._tree.root
         self._tree.hold(node)
         needed = self._pages.needed(len(sequence.tokens)) - node.depth
         if needed + reserve > self.available:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from panel.server.draft.find import draft_shape
 from panel.server.draft.shape import DraftShape
 from panel.server.exits import Exit
 from panel.server.faults import Fault, Kind, parse_fault
+from panel.server.kept.wire import ADDRESS
 from panel.server.location import Table, initial_location
 from panel.server.memory import Demand
 from panel.server.options import OptionError, Options
@@ -61,6 +63,10 @@ def prepare(options: Options) -> Gang:
         draft = draft_shape(options, config, folder)
         fault = parse_fault(options.fault, options.tp_size) if options.fault else None
         device = _device(options)
+        if options.keep_weights and ADDRESS not in os.environ:
+            raise OptionError(
+                "keep-weights: nobody is there to keep them; the panel is, by moepanel up"
+            )
         if fault is not None and fault.kind is Kind.ILLEGAL_ACCESS and device == "cpu":
             raise OptionError("fault: kind illegal-access needs a GPU; on CPU ranks take segv")
         if options.speculative_ngram_min > options.speculative_ngram_max:

@@ -13,8 +13,8 @@ Floats = npt.NDArray[np.floating[Any]]
 
 _BLOCK = 64
 """Weights whose sum is looked at before each of them is."""
-_FEW = 8
-"""Top-p is looked for in one of so many parts of the weights first: the greatest."""
+_FEW = 1024
+"""Top-p is looked for first among weights of at least what it leaves out, divided by this."""
 
 
 def draw(logits: Floats, request: Generate, number: float) -> int:
@@ -24,7 +24,7 @@ def draw(logits: Floats, request: Generate, number: float) -> int:
     first, then top-k, top-p and min-p, each on what the one before has left. Tokens as probable as
     the last one kept are kept too.
     """
-    weights = logits - logits.max()
+    weights = logits - logits[logits.argmax()]
     if request.temperature != 1:
         weights /= max(request.temperature, 1e-5)
     np.exp(weights, out=weights)
@@ -48,11 +48,13 @@ def _least_kept(weights: Floats, request: Generate) -> float:
 
 def _nucleus(weights: Floats, share: float) -> float:
     """Return the least of the fewest weights that have a share of the whole."""
-    wanted = share * float(weights.sum(dtype=np.float64))
-    for count in (-(-len(weights) // _FEW), len(weights)):
-        falling = np.sort(np.partition(weights, -count)[-count:])[::-1]
-        last = int(falling.astype(np.float64).cumsum().searchsorted(wanted))
-        if last < count:
+    whole = float(np.add.reduce(weights, dtype=np.float64))
+    # All weights below the second floor together are half of what is left out.
+    for parts in (_FEW, 2 * len(weights)):
+        floor = (1 - share) * whole / parts
+        falling = np.sort(weights[(weights >= floor).nonzero()])[::-1]
+        last = int(falling.astype(np.float64).cumsum().searchsorted(share * whole))
+        if last < len(falling):
             return float(falling[last])
     return float(falling[-1])
 

@@ -10,8 +10,6 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 
-import torch
-
 from panel.server.options import OptionError, nearest
 from panel.server.phases import Phase
 
@@ -99,6 +97,8 @@ def fire(kind: Kind) -> None:
             while True:
                 time.sleep(3600)
         case Kind.ILLEGAL_ACCESS:
+            import torch
+
             from panel.kernels.stray import write_astray
 
             write_astray(torch.device("cuda"))
@@ -109,6 +109,9 @@ def fire(kind: Kind) -> None:
 
 def _run_out_of_memory() -> None:
     """Ask for more than there is: of the GPU's memory where this rank has one."""
+    # The panel reads this module too, and does without torch.
+    import torch
+
     if torch.cuda.is_initialized():
         torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
     raise MemoryError("drill: tried to allocate more memory than there is")

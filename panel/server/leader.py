@@ -36,10 +36,11 @@ from panel.server.phases import Phase
 from panel.server.place import Place
 from panel.server.plan import Plan, Work, encode_plan
 from panel.server.roster import PeerLostError
-from panel.server.sampler import sample
 from panel.server.schedule import Limits, Scheduled
 from panel.server.scheduler import Scheduler
+from panel.server.score import score_prompts
 from panel.server.sequence import Sequence
+from panel.server.simulated import sampling
 from panel.server.sizes import draft_tokens, max_context
 from panel.server.speculative import NgramIndex
 from panel.server.startup import Ready
@@ -87,6 +88,8 @@ class _Leader:
         self._rendezvous = place.shared.rendezvous
         self._runner = ready.runner
         self._logits = ready.runner.logits.numpy()
+        self._drafts = None if ready.head is None else ready.head.told
+        self._sample = sampling(options)
         self._life = life
         self._channel = channel
         self._stop_asked = stop_asked
@@ -105,11 +108,11 @@ class _Leader:
             chunk=options.chunked_prefill_size,
             buckets=ready.buckets,
             draft_tokens=draft_tokens(options),
+            head=ready.head is not None,
+            adaptive=options.speculative_adaptive,
         )
         self._scheduler = Scheduler(limits, self._caches, sequence_maker(options))
-        self._meter = Meter(
-            self._scheduler, self._caches, self._runner, options.decode_log_interval
-        )
+        self._meter = Meter(self._scheduler, self._caches, ready, place.shared.barrier, options)
         self._news: list[Tokens] = []
         self._under_way: _UnderWay | None = None
         self._landed = 0.0
@@ -230,7 +233,10 @@ class _Leader:
             return
         self._runner(plan)
         self._rendezvous.gather(self._roster)
-        choices = sample(self._logits, scheduled.sampled, plan.logit_begins)
+        self._news += score_prompts(self._logits, scheduled)
+        if self._drafts is not None and plan.work is Work.DECODE and plan.width > 1:
+            self._scheduler.drafter.reveal(scheduled.sequences, self._drafts.tolist())
+        choices = self._sample(self._logits, scheduled.sampled, plan.logit_begins)
         seconds = time.perf_counter() - begun
         if plan.work is Work.DECODE:
             self._scheduler.drafter.pace.learn(plan.rows, plan.width, seconds)
@@ -286,6 +292,7 @@ def sequence_maker(options: Options) -> Callable[[Generate, int], Sequence]:
         ngrams = None
         if options.speculative_algorithm == "ngram":
             ngrams = NgramIndex(options.speculative_ngram_max, options.speculative_ngram_min)
-        return Sequence(request, limit, Random(seed), ngrams)
+        drafted = 0 if options.speculative_algorithm == "eagle3" else None
+        return Sequence(request, limit, Random(seed), ngrams, drafted=drafted)
 
     return make

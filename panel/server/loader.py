@@ -59,7 +59,7 @@ def load_model(
         for layer in each(load, range(config.layers)):
             layers.append(layer)
             progress(len(layers) + 1, total)
-    rotation = rotation_table(config.rope, max_context).to(loading.device)
+    rotation = loading.settle(rotation_table(config.rope, max_context), torch.complex64)
     return Model(embedding, rotation, layers, norm, head)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from panel.server.kept.shelf import Shelf
 from panel.server.norm import RMSNorm
 from panel.server.parallel import Shard
 from panel.server.shape import ModelConfig
@@ -24,6 +25,8 @@ class Loading:
     source: WeightSource
     device: torch.device
     dtype: torch.dtype
+    shelf: Shelf | None = None
+    """Where weights are laid that outlive the rank; None: in memory of its own."""
 
     def get(self, name: str, shape: tuple[int, ...], part: Part = ()) -> torch.Tensor:
         """Return `part` of a tensor in float32, where it can be worked on."""
@@ -32,13 +35,19 @@ class Loading:
 
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor as the rank computes with it."""
-        placed = tensor.to(self.device, self.dtype)
+        return self.settle(tensor, self.dtype)
+
+    def settle(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return the tensor in this type where the rank computes with it."""
+        if self.shelf is not None:
+            return self.shelf.lay(tensor, dtype)
+        placed = tensor.to(self.device, dtype)
         # Kernels read rows of a weight as they lie; a library on the host takes any strides.
         return placed if self.device.type == "cpu" else placed.contiguous()
 
     def norm(self, name: str, width: int, eps: float | None = None) -> RMSNorm:
         """Return a norm, by default with the config's epsilon."""
-        gain = self.place(self.get(name, (width,)))
+        gain = self.get(name, (width,)).to(self.device, self.dtype)
         return RMSNorm.of(gain, self.config.rms_norm_eps if eps is None else eps)
 
     def mlp(self, prefix: str, width: int, part: slice) -> Gated:

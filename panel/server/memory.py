@@ -66,18 +66,29 @@ class Demand:
         return model if self.head is None else model + self.head.page
 
     @property
+    def draft_shard(self) -> Shard | None:
+        """This rank's place among those that draft; None for one that is told the drafts."""
+        shard, ranks = self.shard, self.options.speculative_draft_ranks
+        alone = ranks == "one" or (ranks == "auto" and not self.on_gpu)
+        if not alone or shard.tp_size == 1 or shard.dp_attention:
+            return shard
+        return Shard(0, 1) if shard.rank == 0 else None
+
+    @property
     def head(self) -> DraftDemand | None:
-        """What the draft head takes; None without one."""
-        if self.draft is None:
+        """What the draft head takes of this rank; None where it has no part of it."""
+        shard = self.draft_shard
+        if self.draft is None or shard is None:
             return None
         context = max_context(self.options, self.config)
         return DraftDemand(
             self.draft,
-            self.shard,
+            shard,
             self.options,
             self.element_size,
             self.config.vocab_size,
             context,
+            alone=shard != self.shard,
         )
 
     def pages(self, room: int | None) -> int:

@@ -39,6 +39,8 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     """Logits of tokens in prompt or answer are divided by it where positive, else multiplied."""
     priority: int = 0
     """The highest goes first."""
+    prompt_logprobs: bool = False
+    """With `logprobs`: also those of the prompt's tokens after the first."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
@@ -78,6 +80,8 @@ class Tokens(msgspec.Struct, frozen=True):
     """With the first tokens: how many of the prompt were in the cache."""
     queued: float | None = None
     """With the first tokens of a sequence: seconds it waited for room in the batch."""
+    prompt_logprobs: list[TokenLogprob] | None = None
+    """Those of the prompt's next tokens, where they are wanted."""
 
 
 class Step(msgspec.Struct, frozen=True, tag="step"):

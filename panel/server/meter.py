@@ -6,13 +6,17 @@ import logging
 import statistics
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from panel.server.cache import Cache
+from panel.server.draft.forward import Spent
+from panel.server.meeting import Barrier
 from panel.server.messages import Stats
+from panel.server.options import Options
 from panel.server.plan import Plan, Work
-from panel.server.runner import Runner
 from panel.server.scheduler import Scheduler
+from panel.server.sizes import simulated_rate
+from panel.server.startup import Ready
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +30,22 @@ class Meter:
     """Watches the scheduler; writes a log line every `log_interval` decode steps."""
 
     def __init__(
-        self, scheduler: Scheduler, caches: Sequence[Cache], runner: Runner, log_interval: int
+        self,
+        scheduler: Scheduler,
+        caches: Sequence[Cache],
+        ready: Ready,
+        barrier: Barrier,
+        options: Options,
     ) -> None:
         self._scheduler = scheduler
         self._caches = caches
-        self._runner = runner
-        self._log_interval = log_interval
+        self._runner = ready.runner
+        self._spent = Spent() if ready.head is None else ready.head.spent
+        self._barrier = barrier
+        self._met = (barrier.meetings, barrier.seconds)
+        self._collectives: deque[tuple[int, float]] = deque(maxlen=_WINDOW)
+        self._simulated = simulated_rate(options)
+        self._log_interval = options.decode_log_interval
         self._prefills = 0
         self._decodes: Counter[int] = Counter()
         self._decode_ms: deque[float] = deque(maxlen=_WINDOW)
@@ -42,10 +56,12 @@ class Meter:
 
     def count(self, plan: Plan, seconds: float) -> None:
         """Take in one step of the model."""
+        before, self._met = self._met, (self._barrier.meetings, self._barrier.seconds)
         if plan.work is not Work.DECODE:
             self._prefills += 1
             return
         self._decode_ms.append(seconds * 1e3)
+        self._collectives.append((self._met[0] - before[0], (self._met[1] - before[1]) * 1e3))
         self._decodes[plan.rows] += 1
         if self._decodes.total() % self._log_interval == 0:
             self._log()
@@ -79,6 +95,15 @@ class Meter:
             spec_draft_tokens=drafter.drafted,
             spec_accepted_tokens=drafter.accepted,
             spec_accepted_per_position=drafter.accepted_per_position,
+            spec_drafted_per_position=drafter.drafted_per_position,
+            spec_draft_length=drafter.length,
+            spec_tokens_per_cycle=drafter.tokens_a_cycle,
+            spec_break_even=drafter.break_even,
+            spec_cycles=self._spent.cycles,
+            spec_seconds=self._spent.seconds,
+            spec_simulated=self._simulated,
+            step_collectives=_median(count for count, _ in self._collectives),
+            step_collective_ms=_median(ms for _, ms in self._collectives),
             step_ms=self._step_ms,
             rebalances=self._runner.rebalances,
             expert_balancedness=self._runner.balancedness,
@@ -94,19 +119,37 @@ class Meter:
 
     @property
     def _step_ms(self) -> float:
-        return statistics.median(self._decode_ms) if self._decode_ms else 0.0
+        return _median(self._decode_ms)
 
     def _log(self) -> None:
         now = time.monotonic()
         generated = self._scheduler.counters.generated_tokens
         log.info(
-            "decode: running %d, waiting %d, KV %d of %d tokens, %.1f tok/s, step %.1f ms",
+            "decode: running %d, waiting %d, KV %d of %d tokens, %.1f tok/s, step %.1f ms%s",
             len(self._scheduler.running),
             len(self._scheduler.waiting),
             sum(cache.used_tokens for cache in self._caches),
             self._kv_total,
             (generated - self._tokens_logged) / (now - self._logged_at),
             self._step_ms,
+            self._speculation(),
         )
         self._tokens_logged = generated
         self._logged_at = now
+
+    def _speculation(self) -> str:
+        """Return how drafts do, for the log line; nothing before the first one."""
+        drafter = self._scheduler.drafter
+        if drafter.tokens_a_cycle is None:
+            return ""
+        text = f", drafts of {drafter.length}, {drafter.tokens_a_cycle:.2f} tokens a cycle"
+        if drafter.break_even is not None:
+            text += f" (pays above {drafter.break_even:.2f})"
+        if self._simulated is not None:
+            text += f", acceptance SIMULATED at {self._simulated:g}"
+        return text
+
+
+def _median(numbers: Iterable[float]) -> float:
+    known = list(numbers)
+    return statistics.median(known) if known else 0.0

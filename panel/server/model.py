@@ -58,7 +58,6 @@ class Model:
             hidden.fill_(float("nan"))
         rotation = self.rotation[batch.positions].unsqueeze(1)
         rows = hidden.shape[0]
-        taps = () if aux is None else aux.chunk(len(self.taps), dim=1)
         for number, (layer, layer_cache) in enumerate(
             zip(self.layers, cache.unbind(0), strict=True)
         ):
@@ -67,9 +66,15 @@ class Model:
             reduction.add_sum_(hidden)
             layer.feed_forward(hidden, reduction.part(rows), batch)
             reduction.add_sum_(hidden)
-            for tap, place in zip(self.taps, taps, strict=False):
-                if tap == number:
-                    place.copy_(hidden)
+            self.tell(number, hidden, aux)
         if batch.logit_rows is not None:
             hidden = hidden[batch.logit_rows]
         return torch.mm(self.norm(hidden), self.head)
+
+    def tell(self, number: int, hidden: torch.Tensor, aux: torch.Tensor | None) -> None:
+        """Write what layer `number` has put out, [rows, hidden], where a draft head looks."""
+        if aux is None or number not in self.taps:
+            return
+        for tap, place in zip(self.taps, aux.chunk(len(self.taps), dim=1), strict=True):
+            if tap == number:
+                place[: hidden.shape[0]].copy_(hidden)

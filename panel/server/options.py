@@ -40,6 +40,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("model-path", "str", "moe-tiny", "Folder of a Hugging Face checkpoint, or moe-tiny", "model", common=True),
     Option("served-model-name", "str", None, "Name in the API; default: the folder's", "model"),
     Option("load-format", "choice", "auto", "auto reads safetensors; dummy makes seeded random weights", "model", ("auto", "dummy")),
+    Option("keep-weights", "switch", False, "Hold the weights in memory over a relaunch, which then reads no file; down and other launches let them go", "model"),
     Option("dtype", "choice", "auto", "Compute type; auto is float32 on CPU, bfloat16 on GPUs", "model", ("auto", "float32", "bfloat16", "float16")),
     Option("device", "choice", "auto", "Where the ranks compute", "model", ("auto", "cpu", "cuda")),
     Option("context-length", "int", None, "Longest prompt plus answer in tokens; default: the model's", "model", minimum=16),
@@ -60,6 +61,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("speculative-algorithm", "choice", "off", "Draft tokens and verify them in one step", "speculation", ("off", "ngram", "eagle3"), toggle="spec", common=True),
     Option("speculative-num-steps", "int", None, "Most tokens drafted for one verify step; default: 3 with eagle3, 4 with ngram", "speculation", minimum=1, maximum=16, toggle="spec"),
     Option("speculative-draft-model-path", "str", None, "Folder of an EAGLE-3 draft head; default: the folder draft inside the model's", "speculation", toggle="spec"),
+    Option("speculative-draft-ranks", "choice", "auto", "Who drafts: all, each a part of the head, or rank 0 alone, which tells the others; auto is one on CPU, all on GPUs", "speculation", ("auto", "all", "one"), toggle="spec"),
     Option("speculative-adaptive", "switch", True, "Draft as much as pays; false: always as much as may be", "speculation", toggle="spec"),
     Option("speculative-simulate-acceptance", "float", None, "Speed tests: accept each drafted token with this probability, whatever the model says", "speculation", minimum=0, maximum=1, toggle="spec"),
     Option("speculative-ngram-max", "int", 4, "Longest suffix looked up in the sequence's own text", "speculation", minimum=1, maximum=16, toggle="spec"),
@@ -95,6 +97,7 @@ class Options:
     model_path: str
     served_model_name: str | None
     load_format: str
+    keep_weights: bool
     dtype: str
     device: str
     context_length: int | None
@@ -115,6 +118,7 @@ class Options:
     speculative_algorithm: str
     speculative_num_steps: int | None
     speculative_draft_model_path: str | None
+    speculative_draft_ranks: str
     speculative_adaptive: bool
     speculative_simulate_acceptance: float | None
     speculative_ngram_max: int

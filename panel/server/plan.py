@@ -6,6 +6,7 @@ it `-1 - n` stands for the nth token which that step samples.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -42,6 +43,13 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
     """With a draft head: where it keeps what it saw of the sequence last."""
     fresh: list[int] = []
     """Decode with a draft head: the tokens before `start` that are not in the head's cache."""
+    scored: bool = False
+    """Prefill: whether all tokens' logits are wanted."""
+
+    @property
+    def prefill_rows(self) -> int:
+        """Rows of logits of a segment that prefills."""
+        return len(self.tokens) if self.scored else int(self.logits)
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
@@ -75,13 +83,22 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def logit_begins(self) -> list[int]:
-        """For each segment with logits, in order: the row of its first.
+        """For each segment that is sampled from, in order: the row of its first logits.
 
-        A decoding segment has `width` rows, a prefilling one a single row.
+        A decoding segment has `width` rows, a prefilling one a single row: that of its last token.
         """
-        decoded = self._decodes * self.width
-        wanted = sum(segment.logits for segment in self.prefilling)
-        return [*range(0, decoded, self.width), *range(decoded, decoded + wanted)]
+        begins = list(range(0, self._decodes * self.width, self.width))
+        return begins + [
+            begin + segment.prefill_rows - 1
+            for segment, begin in zip(self.prefilling, self.prefill_begins, strict=True)
+            if segment.logits
+        ]
+
+    @property
+    def prefill_begins(self) -> list[int]:
+        """For each prefilling segment: the row where its logits begin, if it has any."""
+        sizes = [segment.prefill_rows for segment in self.prefilling]
+        return list(itertools.accumulate(sizes, initial=self._decodes * self.width))[:-1]
 
     @property
     def _decodes(self) -> int:

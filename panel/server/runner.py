@@ -61,7 +61,8 @@ class Runner:
         None, and nothing done, where the host has to see the logits.
         """
         sampler = self.device_sampler
-        if sampler is None or not sampler.serves(plan, sequences):
+        scored = any(segment.scored for segment in plan.prefilling)
+        if sampler is None or scored or not sampler.serves(plan, sequences):
             return None
         logits, _ = self.forward(plan, poisoned=self.life.poisoned)
         flight = sampler.sample(logits, sequences)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from panel.server.draw import draw
 from panel.server.messages import Generate
-from panel.server.schedule import Choice
+from panel.server.schedule import NOT_FINITE, Choice
 from panel.server.score import score
 from panel.server.sequence import Sequence
 
@@ -35,7 +35,7 @@ def sample(logits: Floats, sequences: Sequences[Sequence], begins: Sequences[int
     choices = []
     for sequence, rows in zip(sequences, owned, strict=True):
         if not all(sound[row] for row in rows):
-            choices.append(Choice([], error="the model's logits are NaN or infinite"))
+            choices.append(Choice([], error=NOT_FINITE))
         elif _plain_greedy(sequence.request):
             choices.append(Choice(_follow(sequence.draft, [best[row] for row in rows])))
         else:

@@ -21,6 +21,15 @@ class Limits:
     buckets: tuple[int, ...]
     draft_tokens: int
     """Most guessed tokens of a sequence; 0 without speculation."""
+    head: bool = False
+    """Whether a draft head guesses, in the very step that verifies."""
+    adaptive: bool = True
+    """Whether as much is guessed as pays; else always as much as may be."""
+
+    @property
+    def logit_rows(self) -> int:
+        """Rows of logits in one step at most."""
+        return self.max_running * (1 + self.draft_tokens)
 
 
 NOT_FINITE = "the model's logits are NaN or infinite"

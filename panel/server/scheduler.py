@@ -44,13 +44,14 @@ class Scheduler:
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.counters = Counters()
-        self.drafter = Drafter(limits.draft_tokens)
+        self.drafter = Drafter(limits.draft_tokens, head=limits.head, adaptive=limits.adaptive)
         self._limits = limits
         self._caches = caches
         self._make = make
         self._clock = clock
         self._arrivals = itertools.count()
         self._sequences: dict[str, Sequence] = {}
+        self._seats = list(range(limits.max_running))
 
     @property
     def idle(self) -> bool:
@@ -86,7 +87,8 @@ class Scheduler:
             if sequence.decodes:
                 self._secure(sequence)
         room = max(self._limits.chunk, self._limits.max_running)
-        chunks = self._chunks(room - sum(sequence.decodes for sequence in self.running))
+        decodes = sum(sequence.decodes for sequence in self.running)
+        chunks = self._chunks(room - decodes, self._limits.logit_rows - decodes)
         decoding = [sequence for sequence in self.running if sequence.decodes]
         if chunks:
             return self._mixed(decoding, chunks, draining)
@@ -152,15 +154,18 @@ class Scheduler:
             insort(self.waiting, victim, key=_place)
             self.counters.preemptions += 1
 
-    def _chunks(self, room: int) -> list[tuple[Sequence, int]]:
-        """Return who prefills how many tokens, `room` together."""
+    def _chunks(self, room: int, rows: int) -> list[tuple[Sequence, int]]:
+        """Return who prefills how many tokens, `room` together with `rows` of logits."""
         chunks = []
         for sequence in self._prefilling():
             size = min(room, sequence.pending)
+            if sequence.scoring:
+                size = min(size, rows)
             if sequence.pending > 1:
                 chunks.append((sequence, size))
             room -= size
-            if room == 0:
+            rows -= size if sequence.scoring else 1
+            if not (room and rows):
                 break
         return chunks
 
@@ -179,6 +184,9 @@ class Scheduler:
         if not cache.open(sequence, loads[cache.owner]):
             return False
         sequence.owner = cache.owner
+        sequence.seat = self._seats.pop()
+        if sequence.drafted is not None:
+            sequence.drafted = sequence.computed
         insort(self.running, sequence, key=_place)
         if sequence.queued is None:
             sequence.queued = self._clock() - sequence.arrived
@@ -192,11 +200,23 @@ class Scheduler:
         width = self.drafter.draft(
             decoding, rows, lambda s, tokens: self._caches[s.owner].grow(s, tokens)
         )
+        # Without drafts the head sees what it has missed in one go, before it is too much.
+        missed = max(len(sequence.fresh) for sequence in decoding)
+        extends = self._limits.head and (width > 1 or missed >= self._limits.draft_tokens)
         segments = [
-            Segment([s.tokens[-1], *s.draft], s.computed, s.pages.tobytes(), owner=s.owner)
+            Segment(
+                [s.tokens[-1], *s.draft],
+                s.computed,
+                s.pages.tobytes(),
+                owner=s.owner,
+                seat=s.seat,
+                fresh=s.fresh if extends else [],
+            )
             for s in decoding
         ]
-        plan = Plan(Work.DECODE, segments, rows=rows, width=width, draining=draining)
+        plan = Plan(
+            Work.DECODE, segments, rows=rows, width=width, extends=extends, draining=draining
+        )
         return Scheduled(plan, tuple(decoding))
 
     def _mixed(
@@ -207,6 +227,7 @@ class Scheduler:
             Work.MIXED if decoding else Work.PREFILL,
             [_segment(sequence, size) for sequence, size in parts],
             rows=_most_of_one_owner(decoding),
+            extends=any(sequence.fresh for sequence in decoding),
             draining=draining,
             decodes=len(decoding),
         )
@@ -265,6 +286,7 @@ class Scheduler:
     def _leave(self, sequence: Sequence, *, sound: bool = True) -> None:
         """Take a sequence out of the batch; pages are remembered once their logits were sound."""
         _remove(self.running, sequence)
+        self._seats.append(sequence.seat)
         cache = self._caches[sequence.owner]
         if sound and sequence.answered and sequence.pending == 1:
             cache.remember(sequence)
@@ -274,6 +296,12 @@ class Scheduler:
 def _count_computed(scheduled: Scheduled) -> None:
     for sequence, segment in zip(scheduled.sequences, scheduled.plan.segments, strict=True):
         sequence.computed += len(segment.tokens)
+        if sequence.drafted is None:
+            continue
+        if scheduled.plan.work is not Work.DECODE:
+            sequence.drafted = segment.start + len(segment.tokens)
+        elif scheduled.plan.extends:
+            sequence.drafted = segment.start + 1
 
 
 def _remove(ordered: list[Sequence], sequence: Sequence) -> None:
@@ -285,7 +313,17 @@ def _segment(sequence: Sequence, size: int) -> Segment:
     end = sequence.computed + size
     tokens = sequence.tokens[sequence.computed : end]
     whole = end == len(sequence.tokens)
-    return Segment(tokens, sequence.computed, sequence.pages.tobytes(), whole, sequence.owner)
+    pages = sequence.pages.tobytes()
+    return Segment(
+        tokens,
+        sequence.computed,
+        pages,
+        whole,
+        sequence.owner,
+        sequence.seat,
+        sequence.fresh,
+        sequence.scoring,
+    )
 
 
 def _most_of_one_owner(sequences: Iterable[Sequence]) -> int:

@@ -8,12 +8,38 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panel.server.messages import TokenLogprob
+from panel.server.messages import TokenLogprob, Tokens
+from panel.server.schedule import Scheduled
+
+Floats = npt.NDArray[np.floating[Any]]
 
 
-def score(
-    logits: npt.NDArray[np.floating[Any]], tokens: Sequence[int], count: int
-) -> list[TokenLogprob]:
+def score_prompts(logits: Floats, scheduled: Scheduled) -> list[Tokens]:
+    """Return the log probabilities of the prompts' tokens that a step's logits tell of.
+
+    `logits` has the rows that `Plan.prefill_begins` says. What a sequence had before it was put
+    back is not said again.
+    """
+    plan = scheduled.plan
+    prefilling = scheduled.sequences[len(plan.decoding) :]
+    told = []
+    for sequence, segment, begin in zip(
+        prefilling, plan.prefilling, plan.prefill_begins, strict=True
+    ):
+        if not segment.scored:
+            continue
+        first = sequence.scored + 1
+        tokens = sequence.request.tokens[first : segment.start + len(segment.tokens) + 1]
+        if not tokens:
+            continue
+        row = begin + first - 1 - segment.start
+        scores = score(logits[row : row + len(tokens)], tokens, sequence.request.logprobs or 0)
+        sequence.scored += len(tokens)
+        told.append(Tokens(sequence.rid, [], prompt_logprobs=scores))
+    return told
+
+
+def score(logits: Floats, tokens: Sequence[int], count: int) -> list[TokenLogprob]:
     """Return the log probability of each row's token and of its `count` most probable ones.
 
     `logits` has shape [rows, vocabulary].

@@ -28,12 +28,19 @@ class Sequence:
     """Seconds it waited for room in the batch, once it has some."""
     cached: int = 0
     """Tokens of the prompt that were in the cache when it got room."""
+    scored: int = 0
+    """How many tokens of the prompt, after the first, have their log probabilities."""
     tokens: list[int] = field(init=False)
     """Prompt and answer so far."""
     unknown: int = 0
     """How many of the last tokens are sampled but not known here yet; see `plan.py`."""
     computed: int = 0
     """How many of the tokens are in the cache, once the steps under way are done."""
+    drafted: int | None = None
+    """How many of the tokens are in the cache of the draft head, as `computed`; None without one.
+    """
+    seat: int = 0
+    """Where a draft head keeps what it saw last, while the sequence runs."""
     owner: int = 0
     """Under data-parallel attention the rank that computes and caches it."""
     pages: array[int] = field(default_factory=lambda: array("i"))
@@ -65,6 +72,11 @@ class Sequence:
         return len(self.tokens) > len(self.request.tokens)
 
     @property
+    def scoring(self) -> bool:
+        """True while the log probabilities of its prompt are wanted and not all known."""
+        return self.request.prompt_logprobs and self.scored < len(self.request.tokens) - 1
+
+    @property
     def pending(self) -> int:
         """Tokens that are not in the cache: one where it decodes, more where it prefills."""
         return len(self.tokens) - self.computed
@@ -77,7 +89,13 @@ class Sequence:
     @property
     def settled(self) -> int:
         """How many of the tokens are in the cache by steps whose result is known."""
-        return min(self.computed, len(self.tokens) - self.unknown - 1)
+        settled = min(self.computed, len(self.tokens) - self.unknown - 1)
+        return settled if self.drafted is None else min(settled, self.drafted)
+
+    @property
+    def fresh(self) -> list[int]:
+        """Tokens in the cache that the draft head has not seen."""
+        return [] if self.drafted is None else self.tokens[self.drafted : self.computed]
 
     def forget_unknown(self) -> list[int]:
         """Drop the tokens that are not known; return all but the first of them."""

@@ -62,24 +62,25 @@ class Pace:
     _SHARE = 0.1
     """The share before anything is known."""
     _WINDOW = 32
-    _KNOWN = 4
+    _KNOWN = 8
     """Plain steps after which their time is known."""
-    _EVERY = 64
+    _EVERY = 32
     """Steps after which one without drafts is due, so that it stays known."""
 
     def __init__(self) -> None:
         self._since: dict[int, int] = {}
         self._plain: dict[int, deque[float]] = {}
-        self._shares: dict[int, deque[float]] = {}
+        self._longer: dict[int, deque[tuple[int, float]]] = {}
 
     def learn(self, rows: int, width: int, seconds: float) -> None:
         """Take in one step of `rows` sequences after padding."""
         if width == 1:
             self._since[rows] = 0
-            self._plain.setdefault(rows, deque(maxlen=self._WINDOW)).append(seconds)
-        elif rows in self._plain:
-            share = (seconds / median(self._plain[rows]) - 1) / (width - 1)
-            self._shares.setdefault(rows, deque(maxlen=self._WINDOW)).append(share)
+            # Fewer of them, so that they are about as old as those with drafts.
+            self._plain.setdefault(rows, deque(maxlen=self._KNOWN)).append(seconds)
+        else:
+            longer = self._longer.setdefault(rows, deque(maxlen=self._WINDOW))
+            longer.append((width, seconds))
 
     def knows(self, rows: int) -> bool:
         """True once enough steps of so many sequences without drafts have been seen."""
@@ -92,8 +93,12 @@ class Pace:
 
     def cost(self, rows: int, width: int) -> float:
         """Return how long a step takes, where one of width 1 takes 1."""
-        share: float = median([*self._shares.get(rows, ()), self._SHARE])
-        return 1 + max(0.0, share) * (width - 1)
+        shares = [self._SHARE]
+        if rows in self._plain:
+            plain = median(self._plain[rows])
+            longer = self._longer.get(rows, ())
+            shares += [(seconds / plain - 1) / (each - 1) for each, seconds in longer]
+        return 1 + max(0.0, median(shares)) * (width - 1)
 
     def best_width(self, rows: int, others: int, guesses: Sequence[Guess]) -> int:
         """Return the tokens a sequence with which a step of `rows` gives most text a second.

@@ -11,6 +11,8 @@ import torch
 
 from panel.server import assembly, collectives, kv_cache
 from panel.server.collectives import Measured
+from panel.server.draft.assembly import followed, load_head, pool_bytes, with_head
+from panel.server.draft.forward import EagleForward
 from panel.server.flight import DeviceSampler
 from panel.server.forward import Forward, TorchForward
 from panel.server.graphs import bucket_table
@@ -23,7 +25,7 @@ from panel.server.phases import Phase
 from panel.server.place import Place
 from panel.server.plan import Plan, blank_prefill
 from panel.server.runner import Runner
-from panel.server.sizes import draft_tokens, max_context
+from panel.server.sizes import draft_tokens, max_context, simulated_rate
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,8 @@ class Ready:
     memory: list[RankMemory]
     """Of all ranks, by rank."""
     collectives: Measured
+    head: EagleForward | None
+    """The runner's forward, where it drafts."""
 
 
 def start(place: Place, life: Life) -> Ready:
@@ -58,7 +62,8 @@ def start(place: Place, life: Life) -> Ready:
     reduction, buffer_bytes = collectives.make_reduction(place)
     measured = collectives.measure(place, reduction, exchange)
     rebalancer, moving_bytes = assembly.make_rebalancer(place, model, load)
-    life.enter(Phase.DRAFT, f"speculation {options.speculative_algorithm}, no draft weights")
+    life.enter(Phase.DRAFT, _speculation(place))
+    head = load_head(place, model.embedding)
     life.enter(Phase.KV_CACHE, "KV cache")
     pages, cache = kv_cache.allocate(place)
     logits = shared.logits(place.config.vocab_size)
@@ -66,7 +71,12 @@ def start(place: Place, life: Life) -> Ready:
     plain = TorchForward(model, cache, reduction, options.page_size, owner)
     forward: Forward = plain
     device_sampler: DeviceSampler | None = None
-    if place.device.type == "cuda":
+    with_drafts: EagleForward | None = None
+    if head is not None:
+        forward = with_drafts = with_head(place, plain, head, pages)
+    elif place.draft is not None:
+        forward = followed(place, plain)
+    elif place.device.type == "cuda":
         # Imported where there is a GPU only: triton has no wheels for some CPU machines.
         from panel.server.cuda.assembly import with_kernels
 
@@ -93,13 +103,22 @@ def start(place: Place, life: Life) -> Ready:
         Category.WEIGHTS: count_bytes(model) - shared_experts,
         Category.SHARED_EXPERTS: shared_experts,
         Category.WORKSPACE: buffers + logits.nbytes // shard.tp_size,
-        Category.DRAFT: 0,
-        Category.KV_CACHE: cache.nbytes,
+        Category.DRAFT: 0 if head is None else head.nbytes,
+        Category.KV_CACHE: cache.nbytes + (pool_bytes(with_drafts) if with_drafts else 0),
         Category.GRAPHS: 0,
     }
     reports = _report_memory(place, memory, source.bytes_read, before)
     life.enter(Phase.READY, "ready")
-    return Ready(runner, pages, buckets, reports, measured)
+    return Ready(runner, pages, buckets, reports, measured, with_drafts)
+
+
+def _speculation(place: Place) -> str:
+    text = f"speculation {place.options.speculative_algorithm}"
+    if place.draft is None:
+        text += ", no draft weights"
+    if (rate := simulated_rate(place.options)) is not None:
+        text += f"; acceptance is SIMULATED at {rate:g}: the text means nothing"
+    return text
 
 
 def _report_memory(

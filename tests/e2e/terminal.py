@@ -27,6 +27,8 @@ class Terminal:
         self._stream = pyte.ByteStream(self._screen)
         self.painted = 0
         """Bytes that the program has sent to the terminal."""
+        self.painted_at = 0.0
+        """When the last of them came; making a screen of them takes a while here."""
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
             ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -75,6 +77,7 @@ class Terminal:
             data = os.read(self._fd, 65536)
         except OSError:
             return False
+        self.painted_at = time.monotonic()
         self._stream.feed(data)
         self.painted += len(data)
         return bool(data)

@@ -7,15 +7,19 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from panel.domain.events import PhaseEvent
+from panel.domain.plan import Plan
 from panel.domain.snapshot import LaunchView
 from panel.domain.states import LaunchState
+from panel.domain.wire import LaunchRecord
 from tests.supervisor.support import Supervised, supervised, wait_for
 from tests.support.engines import CONSTRUCTED, replay_profile
 from tests.triage.score import allowed_roots, forbidden, roots_of
@@ -32,6 +36,18 @@ FAST = 15.0
 """Times as fast as captured: the keeper looks for newcomers twice a second."""
 # Not every phase of a fast launch is seen, but those that are come in this order.
 ORDER = ["dist_init", "weights", "kv_cache", "capture", "warmup", "serving"]
+
+GIB = 1 << 30
+TOOK = {
+    "sglang": {
+        "weights": round(32.1 * GIB), "KV cache": round(12.5 * GIB), "graphs": GIB // 2,
+        "KV tokens": 200_000,
+    },
+    "vllm": {
+        "weights": 31 * GIB, "KV cache": 20 * GIB, "graphs": GIB // 2, "KV tokens": 320_000,
+    },
+}  # fmt: skip
+REAL_TOKENS = {"sglang-a_clean": 9_164_457, "vllm-a_clean": 15_495_424}
 
 needs_captures = pytest.mark.skipif(
     not CAPTURES.is_dir(), reason="no captures of real engines beside the checkout"
@@ -91,6 +107,16 @@ def test_a_launch_goes_through_its_phases_serves_and_is_stopped(
     metrics = wait_for(lambda: (seen := node.snapshot().launch) and seen.metrics, "its figures")
     assert (metrics.running, metrics.waiting) == (1, 3)
     assert (metrics.kv_used * 4, metrics.kv_total) in ((200_000, 200_000), (320_000, 320_000))
+    took = {each.part: each.measured for each in (node.snapshot().launch or launch).memory}
+    assert took == TOOK[name]
+    shown = subprocess.run(
+        [sys.executable, "-m", "panel.cli", "plan", "--launch", "-1", "--json"],
+        env=node.env,
+        capture_output=True,
+        check=True,
+    )
+    plan = msgspec.json.decode(shown.stdout, type=Plan)
+    assert {each.part: each.measured for each in plan.measured} == took
     for rank in (0, 1):
         phases = [each for each in node.events(launch.id) if isinstance(each, PhaseEvent)]
         entered = [each.phase for each in phases if each.rank == rank and each.phase in ORDER]
@@ -170,10 +196,47 @@ def test_a_port_that_is_lost_later_ends_the_launch(
     assert ended.ready_s is None
 
 
+PARSERS = {
+    "sglang": "usage: launch_server.py [-h] [--tp-size TP_SIZE]\n"
+    "launch_server.py: error: unrecognized arguments: --tp-sise 2\n",
+    "vllm": "usage: vllm serve [model_tag] [options]\n"
+    "vllm serve: error: argument --max-model-len: invalid value: '4q'\n",
+}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_what_the_engine_s_own_parser_refuses_is_refused_with_its_words(
+    node: Supervised, name: str, tmp_path: Path, free_port: int
+) -> None:
+    capture = tmp_path / "refused"
+    capture.mkdir()
+    shutil.copy(CONSTRUCTED / name / "launch.json", capture)
+    (capture / "engine.log").write_text(PARSERS[name])
+    (capture / "engine.times").write_text('{"t": 3.0, "offset": 0}\n')
+    (capture / "events.jsonl").write_text(
+        '{"t": 0.001, "kind": "spawn", "source": "engine", "pid": 200, "ppid": 90}\n'
+        '{"t": 4.0, "kind": "exit", "pid": 200, "code": 2}\n'
+    )
+
+    ended = gone(node, up(node, capture, free_port), LaunchState.REFUSED)
+
+    assert ended.verdict is not None
+    assert (ended.verdict.status, ended.verdict.root_ranks) == ("refused", ())
+    words = PARSERS[name].splitlines()[-1].partition("error: ")[2]
+    assert words in ended.verdict.headline
+    assert any(words in each.text for each in ended.verdict.evidence)
+    (row,) = node.get("/v1/launches", list[LaunchRecord])
+    assert (row.state, row.outcome) == (LaunchState.REFUSED, ended.verdict.headline)
+
+
 @needs_captures
 @pytest.mark.parametrize("name", ["sglang-a_clean", "vllm-a_clean"])
 def test_a_real_launch_serves_and_stops(node: Supervised, name: str, free_port: int) -> None:
     launch = serving(node, CAPTURES / name, free_port)
+    took = {each.part: each.measured for each in launch.memory}
+    assert took["KV tokens"] == REAL_TOKENS[name]
+    assert 2.1 < took["weights"] / GIB < 2.2
+    assert took["graphs"] > 0
     node.post("/v1/down")
     ended = gone(node, launch.id, LaunchState.STOPPED)
     assert ended.verdict is not None

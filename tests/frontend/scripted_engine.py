@@ -115,17 +115,22 @@ def reply(
 ) -> Callable[[Generate], list[Tokens]]:
     """Return an answer that says `tokens`, `size` of them a step, and then finishes.
 
-    Where the request asks for log probabilities, token n gets -n, its rival n+1 gets -n-1.
+    Where the request asks for log probabilities, token n gets -n, its rival n+1 gets -n-1; those of
+    a prompt come in two parts.
     """
 
     def answer(request: Generate) -> list[Tokens]:
-        def score(token: int) -> list[TokenLogprob] | None:
+        def score(*scored: int) -> list[TokenLogprob] | None:
             if request.logprobs is None:
                 return None
-            rivals = [(token + 1, -token - 1.0)][: request.logprobs]
-            return [TokenLogprob(token, -float(token), rivals)]
+            return [
+                TokenLogprob(token, -float(token), [(token + 1, -token - 1.0)][: request.logprobs])
+                for token in scored
+            ]
 
+        parts = [request.tokens[1:3], request.tokens[3:]] if request.prompt_logprobs else []
+        prompt = [Tokens(request.rid, [], prompt_logprobs=score(*part)) for part in parts]
         news = [Tokens(request.rid, [token], score(token)) for token in tokens]
-        return [*news, Tokens(request.rid, [], finish=finish)]
+        return [*prompt, *news, Tokens(request.rid, [], finish=finish)]
 
     return answer

@@ -8,6 +8,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from panel.server.frontend.text import Text
 from panel.server.messages import Abort, Generate, Step, Tokens
 from tests.frontend.front_under_test import Front
@@ -151,6 +153,34 @@ async def test_echo_repeats_each_prompt(front: Front, tokens_of: TokensOf) -> No
     for chunk in await stream(front, "/v1/completions", **fields):
         texts[chunk["choices"][0]["index"]] += chunk["choices"][0]["text"]
     assert texts == expected
+
+
+@pytest.mark.parametrize("prompt", ["the quick brown fox", ""])
+async def test_echo_with_logprobs_begins_with_the_prompts_tokens(
+    front: Front, text: Text, tokens_of: TokensOf, prompt: str
+) -> None:
+    front.engine.answer = reply(tokens_of(" fox"))
+    given = [0, *tokens_of(prompt)]  # The tokenizer begins with a token that has no text.
+    fields: dict[str, Any] = {"prompt": prompt, "echo": True, "logprobs": 1, "stop": ["qui"]}
+    body = await post(front, "/v1/completions", **fields)
+    (choice,) = body["choices"]
+    assert choice["text"] == prompt + " fox"
+    names = [text.token_text(token) for token in given + tokens_of(" fox")]
+    logprobs = choice["logprobs"]
+    assert logprobs["tokens"] == names
+    scores = [-float(token) for token in given[1:] + tokens_of(" fox")]
+    assert logprobs["token_logprobs"] == [None, *scores]
+    assert logprobs["top_logprobs"][0] is None
+    assert all(len(top) == 2 for top in logprobs["top_logprobs"][1:])
+    offsets = logprobs["text_offset"]
+    assert offsets[:2] == [0, 0]
+    for name, offset in zip(names[1:], offsets[1:], strict=True):
+        assert choice["text"][offset:].startswith(name)
+    chunks = [chunk["choices"][0] for chunk in await stream(front, "/v1/completions", **fields)]
+    assert "".join(chunk["text"] for chunk in chunks) == choice["text"]
+    assert chunks[0]["text"].startswith(prompt)
+    parts = [chunk["logprobs"] for chunk in chunks]
+    assert {key: [x for part in parts for x in part[key]] for key in logprobs} == logprobs
 
 
 async def test_logprobs_of_chat(front: Front, text: Text, tokens_of: TokensOf) -> None:

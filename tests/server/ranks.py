@@ -49,6 +49,8 @@ class Outcome:
     pages: int
     experts: list[ExpertsReport]
     """By rank, after the last plan; empty where experts have no places."""
+    drafts: list[list[list[int]]]
+    """For each plan with tokens what was drafted last for each of its first sequences."""
 
 
 @dataclass
@@ -155,7 +157,7 @@ def _be_rank(gang: Any, rank: int, order: Order, store: socket.socket | None, pa
         place.shared.roster.join(
             rank, os.getpid(), step_of=lambda: life.step, interrupted=lambda: None
         )
-        logits = []
+        logits, drafts = [], []
         with torch.inference_mode():
             ready = start(place, life)
             for plan in order.plans:
@@ -163,9 +165,11 @@ def _be_rank(gang: Any, rank: int, order: Order, store: socket.socket | None, pa
                 place.shared.barrier.wait(place.shared.roster)
                 if plan.work is not Work.REBALANCE:
                     logits.append(_wanted(plan, ready.runner.logits))
+                    drafts.append([] if ready.head is None else ready.head.told.tolist())
                 place.shared.barrier.wait(place.shared.roster)
         reports = _reports(ready.runner)
-        path.write_bytes(pickle.dumps(Outcome(logits, ready.memory, ready.pages, reports)))
+        outcome = Outcome(logits, ready.memory, ready.pages, reports, drafts)
+        path.write_bytes(pickle.dumps(outcome))
         code = 0
     except BaseException:
         path.write_bytes(pickle.dumps(traceback.format_exc()))

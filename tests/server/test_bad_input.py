@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -15,8 +13,6 @@ from tests.server.live import Live, live_engine
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
 RUNNING, WAITING = 4, 60
-ROOM = RUNNING + WAITING
-ASKED = 500
 
 
 @pytest.fixture(scope="module")
@@ -130,34 +126,3 @@ def test_a_client_that_never_reads_holds_up_nobody(live: Live) -> None:
     assert live.complete(max_tokens=40) == text
     wires[1].close()
     live.settle()
-
-
-async def ask(port: int, body: bytes) -> tuple[str, str]:
-    """Send one request; return status and error code of the answer."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-    answer = await reader.read()
-    writer.close()
-    await writer.wait_closed()
-    head, _, tail = answer.decode().partition("\r\n\r\n")
-    code: str = json.loads(tail).get("error", {}).get("code", "none")
-    return head.split()[1], code
-
-
-def test_more_than_may_wait_are_refused(live: Live) -> None:
-    body = json.dumps({"prompt": "a", "max_tokens": 1500, "ignore_eos": True}).encode()
-
-    async def all_at_once() -> Counter[tuple[str, str]]:
-        ends: Counter[tuple[str, str]] = Counter()
-        asking = [asyncio.create_task(ask(live.port, body)) for _ in range(ASKED)]
-        for one in asyncio.as_completed(asking):
-            ends[await one] += 1
-            if ends.total() == ASKED - ROOM:
-                aborted = await asyncio.to_thread(live.post, "/abort_request", {"abort_all": True})
-                assert aborted == (200, {"aborted": ROOM})
-        return ends
-
-    ends = asyncio.run(all_at_once())
-    assert ends == {("503", "queue_full"): ASKED - ROOM, ("200", "none"): ROOM}
-    assert live.settle()["waiting"] == 0

@@ -99,6 +99,29 @@ def test_stops_limits_and_token_prompts(client: openai.OpenAI) -> None:
     assert echo.choices[0].text.startswith("The river")
 
 
+def test_echo_with_logprobs_scores_the_prompt(client: openai.OpenAI) -> None:
+    fields = {"model": MODEL, "prompt": "The river ran north past", "temperature": 0, "logprobs": 2}
+    whole = client.completions.create(**fields, max_tokens=3, echo=True)
+    plain = client.completions.create(**fields, max_tokens=3)
+    assert whole.choices[0].text == fields["prompt"] + plain.choices[0].text
+    logprobs, answer = whole.choices[0].logprobs, plain.choices[0].logprobs
+    assert logprobs is not None
+    assert answer is not None
+    assert whole.usage is not None
+    assert len(logprobs.tokens) == whole.usage.total_tokens
+    assert logprobs.token_logprobs[0] is None
+    assert logprobs.token_logprobs[-3:] == pytest.approx(answer.token_logprobs, abs=1e-4)
+    assert all(value <= 0 for value in logprobs.token_logprobs[1:])
+    assert "".join(logprobs.tokens).endswith(whole.choices[0].text)
+    # What the model would have said after the prompt's beginning is what it finds most probable.
+    begin = logprobs.tokens[:4]
+    text = "".join(begin).removeprefix(logprobs.tokens[0] if logprobs.text_offset[1] == 0 else "")
+    best = max(logprobs.top_logprobs[4].items(), key=lambda pair: pair[1])[0]
+    says = client.completions.create(**(fields | {"prompt": text}), max_tokens=1)
+    assert says.choices[0].logprobs is not None
+    assert says.choices[0].logprobs.tokens == [best]
+
+
 def test_repetition_penalty_changes_a_text_that_repeats(client: openai.OpenAI) -> None:
     fields = {"model": MODEL, "prompt": "go " * 30, "max_tokens": 16, "temperature": 0}
     plain = client.completions.create(**fields).choices[0].text

@@ -18,7 +18,7 @@ from tests.server.support import wait_until
 
 CROWD = 10_000
 COPIES = 100
-RUNNING = 128
+RUNNING = 16
 MIB = 1 << 20
 
 
@@ -109,15 +109,16 @@ def test_ten_thousand_wait_and_as_many_are_refused(tmp_path: Path) -> None:
 
 
 def check_that_all_are_served(live: Live) -> None:
-    """Queue ten thousand once more, a token each, and wait for every one."""
+    """Queue a thousand once more, a token each, and wait for every one."""
+    crowd = 10
 
-    async def crowd() -> list[tuple[int, bytes]]:
-        asking = (ask(live.port, n=COPIES, max_tokens=1) for _ in range(CROWD // COPIES))
+    async def ask_all() -> list[tuple[int, bytes]]:
+        asking = (ask(live.port, n=COPIES, max_tokens=1) for _ in range(crowd))
         return await asyncio.gather(*asking)
 
-    answers = asyncio.run(crowd())
-    assert Counter(status for status, _ in answers) == {200: CROWD // COPIES}
+    answers = asyncio.run(ask_all())
+    assert [status for status, _ in answers] == [200] * crowd
     bodies = [json.loads(body) for _, body in answers]
     ends = Counter(choice["finish_reason"] for body in bodies for choice in body["choices"])
-    assert ends == {"length": CROWD}
-    assert sum(body["usage"]["completion_tokens"] for body in bodies) == CROWD
+    assert ends == {"length": crowd * COPIES}
+    assert sum(body["usage"]["completion_tokens"] for body in bodies) == crowd * COPIES

@@ -83,6 +83,10 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(self.heads * s.v_head_dim, hidden, bias=False)
 
     def forward(self, x: Tensor, rope: Tensor) -> Tensor:
+        return self.attend(*self.heads_of(x, rope), causal=True)
+
+    def heads_of(self, x: Tensor, rope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (batch, heads, length, head)."""
         batch, length, _ = x.shape
         s = self.shape
         q = self.q_proj(x).view(batch, length, self.heads, -1).transpose(1, 2)
@@ -93,10 +97,14 @@ class Attention(nn.Module):
         k_nope, v = kv.split([self.nope, s.v_head_dim], dim=-1)
         k_rope = rotate(k_rope[:, None], rope).expand(-1, self.heads, -1, -1)
         q = torch.cat([q_nope, rotate(q_rope, rope)], dim=-1)
-        k = torch.cat([k_nope, k_rope], dim=-1)
-        v = F.pad(v, (0, q.shape[-1] - s.v_head_dim))  # fused attention wants one head size
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)[..., : s.v_head_dim]
-        return self.o_proj(out.transpose(1, 2).reshape(batch, length, -1))
+        return q, torch.cat([k_nope, k_rope], dim=-1), v
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+        """What the queries find; `causal` where they are as many as the keys."""
+        v = F.pad(v, (0, q.shape[-1] - v.shape[-1]))  # fused attention wants one head size
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        out = out[..., : self.shape.v_head_dim].transpose(1, 2)
+        return self.o_proj(out.reshape(*out.shape[:2], -1))
 
 
 class MLP(nn.Module):

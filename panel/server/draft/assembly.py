@@ -8,16 +8,20 @@ from dataclasses import dataclass, replace
 import torch
 
 from panel.server.draft.demand import DraftDemand
+from panel.server.draft.follow import Followed
 from panel.server.draft.forward import EagleForward
 from panel.server.draft.load import draft_source, load_draft
 from panel.server.draft.model import DraftModel
 from panel.server.draft.pick import PickAlone, PickDistributed, Picker, PickInSharedMemory
 from panel.server.draft.places import Places
 from panel.server.draft.shape import AUX, DraftShape
+from panel.server.draft.target import Target, TorchTarget
 from panel.server.forward import TorchForward
 from panel.server.loader import count_bytes
 from panel.server.loading import Loading
+from panel.server.model import Model
 from panel.server.place import Place
+from panel.server.reduction import Alone
 from panel.server.sizes import draft_tokens, max_context, step_rows
 
 log = logging.getLogger(__name__)
@@ -31,8 +35,14 @@ class Head:
     demand: DraftDemand
     model: DraftModel
     aux: torch.Tensor
+    buffer: torch.Tensor
+    """For sums over nobody else, [most rows, hidden]; empty where there are others."""
     nbytes: int
     """All that is no cache, in bytes."""
+
+    def tapped(self, model: Model) -> Model:
+        """Return the model as one that tells what the head wants to see."""
+        return replace(model, taps=self.shape.aux_layers)
 
 
 def load_head(place: Place, embedding: torch.Tensor) -> Head | None:
@@ -44,7 +54,7 @@ def load_head(place: Place, embedding: torch.Tensor) -> Head | None:
     if shape is None or demand is None:
         return None
     source = draft_source(shape, options.seed, place.device, options.load_format == "dummy")
-    loading = Loading(place.config, place.shard, source, place.device, place.dtype)
+    loading = Loading(place.config, demand.shard, source, place.device, place.dtype)
     model = load_draft(shape, loading, embedding, max_context(options, place.config))
     aux = torch.empty(
         step_rows(options), AUX * shape.hidden_size, device=place.device, dtype=place.dtype
@@ -59,8 +69,10 @@ def load_head(place: Place, embedding: torch.Tensor) -> Head | None:
     )
     mine = model if shape.own_embedding else replace(model, embedding=embedding.new_empty(0))
     recent = demand.seats * demand.recent * shape.hidden_size * place.dtype.itemsize
-    shared = demand.guesses + demand.tokens // place.shard.tp_size
-    return Head(shape, demand, model, aux, count_bytes(mine) + aux.nbytes + recent + shared)
+    shared = demand.guesses + demand.tokens // demand.shard.tp_size
+    buffer = aux.new_empty(step_rows(options) if _alone(place) else 0, shape.hidden_size)
+    nbytes = count_bytes(mine) + aux.nbytes + buffer.nbytes + recent + shared
+    return Head(shape, demand, model, aux, buffer, nbytes)
 
 
 def with_head(place: Place, plain: TorchForward, head: Head, pages: int) -> EagleForward:
@@ -69,30 +81,57 @@ def with_head(place: Place, plain: TorchForward, head: Head, pages: int) -> Eagl
     places = Places(pages + 1, demand.recent, options.page_size)
     rows = places.pages + demand.seats * demand.recent
     features = plain.cache.new_empty(rows, shape.hidden_size)
+    shared, alone = place.shared, _alone(place)
     # What stands before the first token of a text, and for padding.
     features[0] = 0
-    rank, shared = place.shard.rank, place.shared
     return EagleForward(
-        model=replace(plain.model, taps=shape.aux_layers),
-        cache=plain.cache,
-        reduction=plain.reduction,
+        target=_target(place, replace(plain, model=head.tapped(plain.model)), head.aux),
         page_size=options.page_size,
         owner=plain.owner,
         draft=head.model,
-        draft_cache=plain.cache.new_empty(places.pages * options.page_size, demand.cache_width),
+        cache=plain.cache.new_empty(places.pages * options.page_size, demand.cache_width),
         features=features,
         places=places,
-        picker=_picker(place),
-        aux=head.aux,
+        picker=PickAlone() if alone else _picker(place),
         told=shared.drafts(draft_tokens(options)),
-        tells=rank == 0 or place.shard.dp_attention,
+        tells=place.shard.rank == 0 or place.shard.dp_attention,
+        sums=Alone(head.buffer) if alone else plain.reduction,
+        announce=(lambda: shared.barrier.wait(shared.roster)) if alone else None,
     )
+
+
+def followed(place: Place, plain: TorchForward) -> Followed:
+    """Return the steps of a rank that is told what rank 0 drafts."""
+    shared = place.shared
+    return Followed(
+        target=_target(place, plain, None),
+        told=shared.drafts(draft_tokens(place.options)),
+        hear=lambda: shared.barrier.wait(shared.roster),
+    )
+
+
+def _alone(place: Place) -> bool:
+    """True where this rank drafts for others that have no part of the head."""
+    return place.demand.draft_shard != place.shard
+
+
+def _target(place: Place, plain: TorchForward, aux: torch.Tensor | None) -> Target:
+    """Return the model by kernels where there are some for all of it."""
+    if place.device.type == "cuda":
+        # Imported where there is a GPU only: triton has no wheels for some CPU machines.
+        from panel.server.cuda.assembly import with_kernels
+        from panel.server.cuda.target import KernelTarget
+
+        if (found := with_kernels(place, plain)) is not None:
+            kernels, _ = found
+            return KernelTarget(replace(kernels, stack=replace(kernels.stack, aux=aux)))
+    return TorchTarget(plain, aux)
 
 
 def pool_bytes(forward: EagleForward) -> int:
     """Return the bytes of the head's pages."""
     edges = forward.features[: forward.places.pages]
-    return forward.draft_cache.nbytes + edges.nbytes
+    return forward.cache.nbytes + edges.nbytes
 
 
 def _picker(place: Place) -> Picker:

@@ -21,6 +21,8 @@ class DraftDemand:
     vocab_size: int
     """Of the model."""
     context: int
+    alone: bool = False
+    """Whether it is on one of several ranks, whole."""
 
     @property
     def fixed(self) -> int:
@@ -28,7 +30,9 @@ class DraftDemand:
         hidden, element = self.shape.hidden_size, self.element_size
         under_way = self.seats * self.recent * hidden * element
         aux = step_rows(self.options) * AUX * hidden * element
-        return self.weights + under_way + aux + self.guesses + self.tokens // self.shard.tp_size
+        buffer = step_rows(self.options) * hidden * element if self.alone else 0
+        shared = self.guesses + self.tokens // self.shard.tp_size
+        return self.weights + under_way + aux + buffer + shared
 
     @property
     def weights(self) -> int:

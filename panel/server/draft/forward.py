@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import torch
 from msgspec import structs
 
 from panel.server.batch import Batch, Span, build_batch
 from panel.server.draft.model import DraftModel
 from panel.server.draft.pick import Picker
-from panel.server.draft.places import Places
+from panel.server.draft.places import Ints, Places
+from panel.server.draft.seen import Seen, Shown
+from panel.server.draft.target import Target, Verified
 from panel.server.forward import Forward
-from panel.server.model import Model
 from panel.server.plan import Plan, Segment, Work, blank_decode
 from panel.server.reduction import Reduction
 
@@ -45,99 +45,109 @@ class EagleForward:
     the token after it is known; then the head's cache gets an entry for the two.
     """
 
-    model: Model
-    cache: torch.Tensor
-    """[layers, slots, entry]"""
-    reduction: Reduction
+    target: Target
     page_size: int
     owner: int | None
     """This rank, where it computes its own segments alone."""
     draft: DraftModel
-    draft_cache: torch.Tensor
-    """[slots, entry]"""
+    cache: torch.Tensor
+    """The head's, [slots, entry]."""
     features: torch.Tensor
     """The table of `places`, [rows, hidden]."""
     places: Places
     picker: Picker
-    aux: torch.Tensor
-    """Where the model's hidden states of a step go, [most rows, 3 * hidden]."""
     told: torch.Tensor
     """Shared by all ranks, on the host: the drafts of a step, int64 [sequences, most drafts]."""
     tells: bool
     """Whether this rank tells the drafts of its segments."""
+    sums: Reduction
+    """Over the ranks that have a part of the head."""
+    announce: Callable[[], None] | None
+    """Meets the ranks that have none of it, once they can read the drafts."""
     spent: Spent = field(default_factory=Spent)
     again: bool = False
     """The step before is run once more: the drafts are there."""
+
+    @property
+    def reduction(self) -> Reduction:
+        """The sums over all ranks."""
+        return self.target.reduction
 
     def __call__(self, plan: Plan, *, poisoned: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
         drafting = plan.work is Work.DECODE and plan.width > 1
         if plan.extends and not self.again:
             with self.spent.on("extend"):
                 self._extend(plan)
-        batch = build_batch(plan, self.page_size, self.cache.device, self.owner)
+        drafts = None
         if drafting:
             with self.spent.on("draft"):
-                drafts = batch.tokens.view(plan.rows, plan.width)[:, 1:]
-                drafts.copy_(self._told(plan, drafts) if self.again else self._chain(plan))
+                drafts = self._told(plan) if self.again else self._chain(plan)
             self.spent.cycles += 1
+            if self.announce is not None and not self.again:
+                self._tell(plan, drafts)
+                self.announce()
         with self.spent.on("verify") if drafting else nullcontext():
-            aux = self.aux[: batch.tokens.shape[0]]
-            logits = self.model(batch, self.cache, self.reduction, poisoned=poisoned, aux=aux)
+            verified = self.target.verify(plan, drafts, poisoned=poisoned)
             if not self.again:
-                self._keep(plan, batch, self.draft.features(aux, self.reduction))
-        if drafting and self.tells:
+                self._keep(plan, verified)
+        if drafts is not None and self.announce is None and self.tells:
             # The first time that the host waits for the device in this step.
-            numbers = [number for number, _ in self._mine(plan.decoding)]
-            self.told[numbers, : plan.width - 1] = drafts[: len(numbers)].cpu()
-        return logits, batch.logit_targets
+            self._tell(plan, drafts)
+        return verified.logits, verified.targets
 
     def prepare(self, rows: int, width: int) -> None:
+        self.target.prepare(rows, width)
         self(structs.replace(blank_decode(rows, width), extends=width > 1), poisoned=False)
 
     def watched(self, reduction: Reduction) -> Forward:
-        return replace(self, reduction=reduction, again=True)
+        return replace(self, target=self.target.watched(reduction), again=True)
 
-    def _mine(self, segments: Sequence[Segment]) -> list[tuple[int, Segment]]:
-        """Return this rank's segments with their numbers among all."""
-        return [
-            (number, segment)
-            for number, segment in enumerate(segments)
-            if self.owner is None or segment.owner == self.owner
-        ]
+    def _mine(self, segments: Sequence[Segment]) -> list[int]:
+        """Return the numbers of this rank's segments."""
+        every = enumerate(segments)
+        return [n for n, each in every if self.owner is None or each.owner == self.owner]
+
+    def _seen(self, plan: Plan, width: int) -> Seen:
+        decoding, prefilling = plan.decoding, plan.prefilling
+        return Seen(
+            self.places,
+            [decoding[number] for number in self._mine(decoding)],
+            [prefilling[number] for number in self._mine(prefilling)],
+            plan.rows,
+            width,
+        )
 
     def _extend(self, plan: Plan) -> None:
         """Give the head's cache the tokens that have become known since it was extended last."""
-        tokens: list[int] = []
-        slots, rows, reach = [], [], []
-        for _, segment in self._mine(plan.decoding):
-            tokens += [*segment.fresh, segment.tokens[0]]
-            known = np.arange(segment.start - len(segment.fresh), segment.start + 1)
-            reach.append(known)
-            slots.append(self.places.slots(segment, known))
-            rows.append(self.places.of(segment, known - 1))
-        if tokens:
-            self.draft.remember(
-                self._tensor(np.array(tokens, np.int64)),
-                self._tensor(np.concatenate(reach)),
-                self._tensor(np.concatenate(slots)),
-                self.features.index_select(0, self._tensor(np.concatenate(rows))),
-                self.draft_cache,
-            )
+        self._show(self._seen(plan, plan.width).fresh(), self.features[:1])
 
-    def _told(self, plan: Plan, like: torch.Tensor) -> torch.Tensor:
+    def _show(self, shown: Shown, features: torch.Tensor) -> None:
+        """Let the head see tokens; `features` [rows, hidden] are those of the step."""
+        if not len(shown.tokens):
+            return
+        earlier = self.features.index_select(0, self._tensor(shown.places))
+        if len(shown.rows):
+            before = features.index_select(0, self._tensor(shown.rows))
+            earlier = before.index_copy_(0, self._tensor(shown.firsts), earlier)
+        tokens, positions, slots = map(self._tensor, shown[:3])
+        self.draft.remember(tokens, positions, slots, earlier, self.cache)
+
+    def _tell(self, plan: Plan, drafts: torch.Tensor) -> None:
+        numbers = self._mine(plan.decoding)
+        self.told[numbers, : plan.width - 1] = drafts[: len(numbers)].cpu()
+
+    def _told(self, plan: Plan) -> torch.Tensor:
         """Return the drafts of the step before, [rows, width - 1]."""
-        numbers = [number for number, _ in self._mine(plan.decoding)]
-        drafts = torch.zeros_like(like)
-        drafts[: len(numbers)] = self.told[numbers, : plan.width - 1].to(like.device)
-        return drafts
+        numbers = self._mine(plan.decoding)
+        drafts = self.told.new_zeros(plan.rows, plan.width - 1)
+        drafts[: len(numbers)] = self.told[numbers, : plan.width - 1]
+        return drafts.to(self.cache.device)
 
     def _chain(self, plan: Plan) -> torch.Tensor:
         """Return the drafts of each row, [rows, width - 1]."""
         steps = plan.width - 1
-        rows = np.zeros(plan.rows, np.int64)
-        for local, (_, segment) in enumerate(self._mine(plan.decoding)):
-            rows[local] = self.places.of(segment, np.array([segment.start - 1]))[0]
-        hidden = self.features.index_select(0, self._tensor(rows))
+        last = self._tensor(self._seen(plan, plan.width).last())
+        hidden = self.features.index_select(0, last)
         segments = [
             Segment([s.tokens[0]] * (len(s.tokens) - 1), s.start, s.pages, owner=s.owner)
             for s in plan.decoding
@@ -146,53 +156,25 @@ class EagleForward:
         batch = build_batch(ahead, self.page_size, self.cache.device, self.owner, drafting=True)
         tokens = batch.tokens.view(plan.rows, steps)[:, 0]
         # A masked key must be a number, too: what was never written may be NaN.
-        self.draft_cache.index_fill_(0, batch.slots, 0)
+        self.cache.index_fill_(0, batch.slots, 0)
         chain = []
         for step in range(steps):
-            hidden = self.draft(
-                hidden, _column(batch, steps, step, tokens), self.draft_cache, self.reduction
-            )
+            hidden = self.draft(hidden, _column(batch, steps, step, tokens), self.cache, self.sums)
             tokens = self.picker(self.draft.logits(hidden), self.draft.ids)
             chain.append(tokens)
         return torch.stack(chain, dim=1)
 
-    def _keep(self, plan: Plan, batch: Batch, features: torch.Tensor) -> None:
+    def _keep(self, plan: Plan, verified: Verified) -> None:
         """Keep the features of a step that are seen later; let the head see those of prompts."""
-        kept, rows, firsts, before = [], [], [], []
-        begin = 0
-        decoding = self._mine(plan.decoding)
-        for local, (_, segment) in enumerate(decoding):
-            size = len(segment.tokens)
-            begin = local * plan.width
-            kept.append(begin + np.arange(size))
-            rows.append(self.places.of(segment, segment.start + np.arange(size)))
-            firsts.append(begin)
-            before.append(self.places.of(segment, np.array([segment.start - 1])))
-        begin = plan.rows * plan.width
-        for _, segment in self._mine(plan.prefilling):
-            size = len(segment.tokens)
-            positions = segment.start + np.arange(size)
-            seen = (positions + 1) % self.page_size == 0
-            seen[-1] = True
-            kept.append(begin + np.flatnonzero(seen))
-            rows.append(self.places.of(segment, positions[seen]))
-            firsts.append(begin)
-            before.append(self.places.of(segment, np.array([segment.start - 1])))
-            begin += size
-        if not kept:
-            return
+        assert verified.aux is not None
+        features = self.draft.features(verified.aux, self.sums)
+        seen = self._seen(plan, verified.width)
         if plan.work is not Work.DECODE:
-            earlier = features.roll(1, 0)
-            known = self._tensor(np.concatenate(before))
-            at = self._tensor(np.array(firsts, np.int64))
-            earlier.index_copy_(0, at, self.features.index_select(0, known))
-            self.draft.remember(
-                batch.tokens, batch.positions, batch.slots, earlier, self.draft_cache
-            )
-        chosen = features.index_select(0, self._tensor(np.concatenate(kept)))
-        self.features.index_copy_(0, self._tensor(np.concatenate(rows)), chosen)
+            self._show(seen.shown(), features)
+        rows, places = map(self._tensor, seen.kept())
+        self.features.index_copy_(0, places, features.index_select(0, rows))
 
-    def _tensor(self, array: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> torch.Tensor:
+    def _tensor(self, array: Ints) -> torch.Tensor:
         return torch.from_numpy(array).to(self.cache.device)
 
 

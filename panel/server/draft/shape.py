@@ -107,14 +107,18 @@ def dummy_shape(config: ModelConfig) -> DraftShape:
 
 def check_split(shape: DraftShape, options: Options) -> None:
     """Refuse, by `OptionError`, what cannot be split over the ranks as the flags say."""
-    ranks = 1 if options.dp_attention else options.tp_size
+    whole = options.dp_attention or options.speculative_draft_ranks == "one"
+    ranks = 1 if whole else options.tp_size
     kv_heads = shape.attention.kv_heads
     for size, what in (
         (shape.heads, "attention heads"),
         (shape.intermediate_size, "columns of its feed-forward part"),
     ):
         if size % ranks:
-            raise OptionError(f"tp-size {ranks} does not divide the draft head's {size} {what}")
+            raise OptionError(
+                f"tp-size {ranks} does not divide the draft head's {size} {what}; "
+                "speculative-draft-ranks one does not split it"
+            )
     if kv_heads % ranks and ranks % kv_heads:
         raise OptionError(
             f"tp-size {ranks} and the draft head's {kv_heads} key-value heads: "

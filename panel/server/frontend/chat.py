@@ -138,10 +138,11 @@ class ChatFormat:
         return Logprobs(
             [
                 TokenLogprob(
-                    *self._token(entry.logprob.token, entry.logprob.logprob),
+                    *self._token(entry.token, entry.logprob.logprob),
                     [TopLogprob(*self._token(*rival)) for rival in entry.logprob.top],
                 )
                 for entry in scored
+                if entry.logprob is not None
             ]
         )
 

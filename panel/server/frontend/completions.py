@@ -13,15 +13,16 @@ from panel.server.frontend.choice import Piece, Scored
 from panel.server.frontend.prepare import Job
 from panel.server.frontend.text import Text
 from panel.server.frontend.usage import Usage
-from panel.server.messages import Finish
+from panel.server.messages import Finish, TokenLogprob
 
 
 class Logprobs(msgspec.Struct, frozen=True):
     """The tokens behind a text, as parallel lists."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    """None for the first token of a prompt."""
     text_offset: list[int]
 
 
@@ -92,14 +93,16 @@ class CompletionFormat:
         if not self._scored:
             return None
         name = self._text.token_text
-        chosen = [entry.logprob for entry in scored]
+        logprobs = [entry.logprob for entry in scored]
         return Logprobs(
-            tokens=[name(entry.token) for entry in chosen],
-            token_logprobs=[entry.logprob for entry in chosen],
-            top_logprobs=[
-                {name(token): logprob for token, logprob in entry.top}
-                | {name(entry.token): entry.logprob}
-                for entry in chosen
-            ],
+            tokens=[name(entry.token) for entry in scored],
+            token_logprobs=[None if each is None else each.logprob for each in logprobs],
+            top_logprobs=[None if each is None else self._top(each) for each in logprobs],
             text_offset=[entry.start for entry in scored],
         )
+
+    def _top(self, entry: TokenLogprob) -> dict[str, float]:
+        """Return the most probable tokens and the one that came."""
+        name = self._text.token_text
+        rivals = {name(token): logprob for token, logprob in entry.top}
+        return rivals | {name(entry.token): entry.logprob}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from panel.server.frontend.choice import Choice
+from panel.server.frontend.choice import Choice, ScoredPrompt
 from panel.server.frontend.errors import ApiError
 from panel.server.frontend.inbox import Inbox
 from panel.server.frontend.link import Link
@@ -14,7 +14,7 @@ from panel.server.frontend.metrics import Metrics
 from panel.server.frontend.prepare import Job
 from panel.server.frontend.text import Text
 from panel.server.frontend.usage import Usage
-from panel.server.messages import Finish, Tokens
+from panel.server.messages import Finish, Generate, Tokens
 
 
 class Generation:
@@ -27,7 +27,7 @@ class Generation:
         self._metrics = metrics
         self._arrived = time.monotonic()
         self._choices = {
-            sequence.rid: Choice(index, text.detokenizer(), job.stops)
+            sequence.rid: Choice(index, text.detokenizer(), job.stops, _prompt(sequence, text))
             for index, sequence in enumerate(job.sequences)
         }
         self._last = dict.fromkeys(self._choices, self._arrived)
@@ -90,6 +90,11 @@ class Generation:
             self._link.end(news.rid)
             self._metrics.finished(choice.finish, now - self._arrived)
         return choice
+
+
+def _prompt(sequence: Generate, text: Text) -> ScoredPrompt | None:
+    scored = sequence.prompt_logprobs
+    return ScoredPrompt(sequence.tokens, text.detokenizer()) if scored else None
 
 
 @contextmanager

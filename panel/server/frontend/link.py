@@ -33,7 +33,7 @@ from panel.server.messages import (
 )
 from panel.server.phases import Phase
 
-LOST = "rank 0 is gone without a word; look in the log of the rank that ended first"
+LOST = "rank 0 is gone without a word; look in the log of rank 0"
 
 Answer = TypeVar("Answer", Flushed, Rebalanced)
 

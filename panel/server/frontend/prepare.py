@@ -34,7 +34,8 @@ class Job:
     stream: bool
     include_usage: bool
     echo: tuple[str, ...]
-    """What precedes the text of each choice; empty texts where nothing does."""
+    """What precedes the text of each choice; empty texts where nothing does, and where the prompt's
+    tokens come with their scores."""
 
 
 def chat_job(request: ChatRequest, text: Text, context: int) -> Job:
@@ -62,8 +63,6 @@ def chat_job(request: ChatRequest, text: Text, context: int) -> Job:
 
 def completion_job(request: CompletionRequest, text: Text, context: int) -> Job:
     """Prepare a completion request for a model with room for `context` tokens."""
-    if request.echo and request.logprobs is not None:
-        raise ApiError("echo cannot go with logprobs: prompts are not scored", param="echo")
     prompts = [
         text.encode(prompt, context) if isinstance(prompt, str) else prompt
         for prompt in split_prompts(request.prompt)
@@ -76,7 +75,11 @@ def completion_job(request: CompletionRequest, text: Text, context: int) -> Job:
         max_tokens=request.max_tokens or COMPLETION_TOKENS,
         logprobs=request.logprobs,
         context=context,
-        echo=[text.decode(prompt) if request.echo else "" for prompt in prompts],
+        echo=[
+            text.decode(prompt) if request.echo and request.logprobs is None else ""
+            for prompt in prompts
+        ],
+        score_prompts=bool(request.echo) and request.logprobs is not None,
         param="prompt",
     )
 
@@ -114,6 +117,7 @@ def _job(
     context: int,
     echo: list[str],
     param: str,
+    score_prompts: bool = False,
 ) -> Job:
     job_id = request.rid or f"{prefix}-{uuid.uuid4().hex}"
     prompts = [_checked(prompt, text, param) for prompt in prompts]
@@ -141,6 +145,7 @@ def _job(
                 presence_penalty=request.presence_penalty or 0.0,
                 repetition_penalty=_default(request.repetition_penalty, 1.0),
                 priority=request.priority or 0,
+                prompt_logprobs=score_prompts,
             )
             for prompt in prompts
             for copy in range(copies)

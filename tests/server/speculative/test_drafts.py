@@ -14,12 +14,19 @@ from tests.server.speculative.cycles import Expected, cycles
 from tests.server.speculative.heads import Head, make_head
 from tests.server.test_parity import assert_predicted
 
-EAGLE: dict[str, object] = {"speculative_algorithm": "eagle3", "disable_cuda_graph": True}
+EAGLE: dict[str, object] = {
+    "speculative_algorithm": "eagle3",
+    "speculative_draft_ranks": "all",
+    "disable_cuda_graph": True,
+}
+ONE: dict[str, object] = {"speculative_draft_ranks": "one"}
 DP: dict[str, object] = {"tp_size": 4, "ep_size": 4, "moe_a2a_backend": "shm", "dp_attention": True}
 
 CASES: list[tuple[str, dict[str, Any], dict[str, object]]] = [
     ("v3-tied", {}, {"tp_size": 1}),
     ("v3-tied", {}, {"tp_size": 8}),
+    ("v3-tied", {}, ONE | {"tp_size": 8}),
+    ("v3-tied", {"own_embedding": True}, ONE | {"tp_size": 2, "ep_size": 2}),
     ("v3-tied", {"own_embedding": True}, {"tp_size": 8, "ep_size": 8}),
     ("v3-low-rank-groups", {"norm_before_residual": True}, {"tp_size": 4, "ep_size": 2}),
     ("v3-tied", {}, {"tp_size": 4, "ep_size": 4, "moe_a2a_backend": "shm"}),
@@ -64,11 +71,11 @@ def test_ranks_draft_what_the_head_says(
         *plans,
         model_path=head.target.folder,
         speculative_draft_model_path=head.folder,
-        **EAGLE,
-        **flags,
+        **EAGLE | flags,
     )
     drafts, compared = compare(outcome, wanted, head)
     assert drafts >= 20
     assert compared >= 0.9 * drafts
     assert_predicted(outcome)
-    assert all(memory.measured["draft"] > 0 for memory in outcome.memory)
+    drafting = [rank for rank, memory in enumerate(outcome.memory) if memory.measured["draft"]]
+    assert drafting == ([0] if "one" in flags.values() else list(range(len(outcome.memory))))

@@ -31,10 +31,11 @@ TOKENS = 20
 MODES: dict[str, dict[str, object]] = {
     "tp1": ALWAYS | {"tp_size": 1},
     "tp8": ALWAYS | {"tp_size": 8},
+    "tp8, all draft": ALWAYS | {"tp_size": 8, "speculative_draft_ranks": "all"},
     "tp8 ep8": ALWAYS | {"tp_size": 8, "ep_size": 8},
     "tp4 ep4 a2a": ALWAYS | A2A | {"tp_size": 4, "ep_size": 4},
     "dp4": ALWAYS | A2A | {"tp_size": 4, "ep_size": 4, "dp_attention": "true"},
-    "few pages": ALWAYS | {"tp_size": 2, "max_total_tokens": 256, "page_size": 8},
+    "few pages": ALWAYS | {"tp_size": 2, "max_total_tokens": 192, "page_size": 4},
     "small chunks": ALWAYS | {"tp_size": 2, "chunked_prefill_size": 24, "page_size": 4},
     "adaptive": EAGLE | {"tp_size": 2, "speculative_num_steps": 5},
     "ngram": {"tp_size": 2, "speculative_algorithm": "ngram"},
@@ -48,8 +49,8 @@ def shipped() -> Checkpoint:
 
 @functools.cache
 def prompts() -> list[list[int]]:
-    """Pieces of the project's own prose of all lengths; some begin alike."""
-    text = (Path(__file__).parents[3] / "docs" / "engine.md").read_text()
+    """Pieces of a text that never changes, of all lengths; some begin alike."""
+    text = (Path(__file__).parents[3] / "LICENSE").read_text()
     ids = Tokenizer.from_file(str(FOLDER / "tokenizer.json")).encode(text).ids[1:]
     numbers = random.Random(3)
     pieces = []
@@ -102,10 +103,10 @@ FALSE_ALARM = 1e-6
 
 def test_sampled_text_has_the_models_distribution(nursery: Nursery, tmp_path: Path) -> None:
     """Chi-square test of the first three tokens together, at a false-alarm rate of 1e-6."""
-    prompt, count = prompts()[2][:30], 1500
+    prompt, count = prompts()[2][:30], 1200
     how: dict[str, Any] = {"temperature": 0.9, "top_k": 4}
     expected = _chances(prompt, Generate("", [], 1, **how), 3)
-    requests = [Generate(str(n), prompt, 3, seed=n, **how) for n in range(count)]
+    requests = [Generate(str(n), prompt, 8, seed=n, **how) for n in range(count)]
     texts: dict[str, list[tuple[int, ...]]] = {}
     for name, flags in (("drafts", ALWAYS), ("none", {})):
         folder = tmp_path / name
@@ -117,7 +118,8 @@ def test_sampled_text_has_the_models_distribution(nursery: Nursery, tmp_path: Pa
             assert (stats.spec_accepted_tokens > 20) == (name == "drafts")
     # One random number a token: with the same seeds drafts change no token at all.
     assert texts["drafts"] == texts["none"]
-    assert _p_value(Counter(texts["drafts"]), expected, count) > FALSE_ALARM
+    found = Counter(text[:3] for text in texts["drafts"])
+    assert _p_value(found, expected, count) > FALSE_ALARM
 
 
 def test_the_test_of_the_distribution_can_fail() -> None:
@@ -195,6 +197,6 @@ def test_what_a_cycle_costs_is_told(tmp_path: Path) -> None:
     assert stats["spec_break_even"] >= 1
     for part in ("extend", "draft", "verify"):
         assert samples[f"moepanel_spec_seconds_total/{part}"] > 0
-    # Of the model two sums a layer; of the head one of features and three a draft.
-    assert stats["step_collectives"] == 2 * 5 + 1 + 3 * 3
+    # Of the model two sums a layer; and rank 0 meets the others when it has drafted.
+    assert stats["step_collectives"] == 2 * 5 + 1
     assert 0 < samples["moepanel_step_collective_seconds"] < samples["moepanel_step_seconds"]
