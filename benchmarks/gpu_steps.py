@@ -80,7 +80,7 @@ def replays(forward: KernelForward, batch: int, keys: int, vocabulary: int) -> l
     """Return the milliseconds of some replays of one step."""
     plan = Plan(Work.DECODE, segments(batch, 1, keys - 1, vocabulary), rows=batch)
     captured = forward.graphs[batch, 1]
-    captured.input.fill(lay_out(plan, forward.paper, 1).arrays)
+    captured.fill(lay_out(plan, forward.paper, 1))
     times = []
     for _ in range(20):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

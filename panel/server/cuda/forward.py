@@ -11,7 +11,7 @@ from panel.server.cuda.stack import Stack, Step
 from panel.server.cuda.upload import Uploaded, upload
 from panel.server.forward import Forward
 from panel.server.plan import Plan, Work, blank_decode
-from panel.server.reduction import Reduction
+from panel.server.reduction import Alone, Reduction
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,16 @@ class Captured:
 
     graph: torch.cuda.CUDAGraph
     input: Uploaded
+    table: torch.Tensor
+    """Page table for sequences of any length, int32 [sequences, pages]."""
     logits: torch.Tensor
     """[sequences * width, vocabulary part], overwritten by the next step of any size."""
+
+    def fill(self, layout: Layout) -> None:
+        """Copy a step's input to where the graph reads it."""
+        self.input.fill(layout.arrays)
+        table = upload({"table": layout.table}, self.table.device).views["table"]
+        self.table[:, : table.shape[1]].copy_(table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ class KernelForward:
         captured = self.graphs.get((layout.count, width))
         if captured is None or plan.work is not Work.DECODE or poisoned:
             return self._launch(layout, drafts, poisoned=poisoned)
-        captured.input.fill(layout.arrays)
+        captured.fill(layout)
         _fill_in(captured.input, layout, drafts)
         captured.graph.replay()
         if width == 1:
@@ -63,23 +71,31 @@ class KernelForward:
         return replace(self, stack=replace(self.stack, reduction=reduction), graphs={})
 
     def prepare(self, rows: int, width: int) -> None:
-        """Capture a graph; all graphs share the memory of the first."""
+        """Capture a graph; all graphs share the memory of the first.
+
+        Where a step has sums over several ranks it is only tried out: such graphs have not been
+        proven on any host yet.
+        """
         layout = lay_out(blank_decode(rows, width), self.paper, width)
-        inputs = upload(layout.arrays, self.stack.cache.device)
-        step = Step(rows, width, (), inputs.views, None)
+        device = self.stack.cache.device
+        inputs = upload(layout.arrays, device)
+        table = torch.zeros(rows, self.paper.pages, dtype=torch.int32, device=device)
+        step = Step(rows, width, (), inputs.views | {"table": table}, None)
         # Kernels are compiled, and their first buffers allocated, outside of the capture.
         self.stack(step)
         torch.cuda.synchronize()
+        if not isinstance(self.reduction, Alone):
+            return
         pool = next((each.graph.pool() for each in self.graphs.values()), None)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             logits = self.stack(step)
-        self.graphs[rows, width] = Captured(graph, inputs, logits)
+        self.graphs[rows, width] = Captured(graph, inputs, table, logits)
 
     def _launch(
         self, layout: Layout, drafts: torch.Tensor | None, *, poisoned: bool
     ) -> torch.Tensor:
-        inputs = upload(layout.arrays, self.stack.cache.device)
+        inputs = upload({**layout.arrays, "table": layout.table}, self.stack.cache.device)
         _fill_in(inputs, layout, drafts)
         wanted = self._device(layout)
         step = Step(layout.count, layout.width, layout.chunks, inputs.views, wanted)

@@ -17,7 +17,6 @@ Arrays = Mapping[str, npt.NDArray[np.generic]]
 class Chunk:
     """Rows of a step that prefill one sequence."""
 
-    begin: int
     size: int
     start: int
     """Tokens of the sequence that are in the cache already."""
@@ -33,10 +32,12 @@ class Layout:
     """Tokens of each of them."""
     chunks: tuple[Chunk, ...]
     arrays: Arrays
-    """`tokens`, `positions`, `slots` int64 [rows]; `real` bool [rows]; `lengths` int32 [count] and
-    `table` int32 [count, pages]: keys and pages of the decoding sequences. With chunks also `keys`
-    int64: the cache slots of their sequences, one after the other; `query_ends` and `key_ends`
-    int32 [chunks + 1]: the sums of tokens and of keys so far, from 0."""
+    """`tokens`, `positions`, `slots` int64 [rows]; `real` bool [rows]; `lengths` int32 [count]:
+    keys of the decoding sequences. With chunks also `keys` int64: the cache slots of their
+    sequences, one after the other; `query_ends` and `key_ends` int32 [chunks + 1]: the sums of
+    tokens and of keys so far, from 0."""
+    table: npt.NDArray[np.int32]
+    """Pages of the decoding sequences, [count, as many as the longest has]."""
     wanted: npt.NDArray[np.int64]
     """Rows whose logits are wanted."""
 
@@ -64,7 +65,7 @@ def lay_out(plan: Plan, paper: Paper, width: int) -> Layout:
     those will go, or into page 0, which belongs to nobody, and so does padding without a sequence.
     """
     count, page_size = plan.rows, paper.page_size
-    arrays = _decoding(list(plan.decoding), count, width, paper)
+    arrays, table = _decoding(list(plan.decoding), count, width, paper)
     chunks = []
     pieces = [arrays]
     begin = count * width
@@ -72,7 +73,7 @@ def lay_out(plan: Plan, paper: Paper, width: int) -> Layout:
     keys = []
     for segment in plan.prefilling:
         size = len(segment.tokens)
-        chunks.append(Chunk(begin, size, segment.start))
+        chunks.append(Chunk(size, segment.start))
         slots = _slots(segment, page_size)
         keys.append(slots)
         pieces.append(
@@ -94,34 +95,37 @@ def lay_out(plan: Plan, paper: Paper, width: int) -> Layout:
     firsts = np.arange(len(plan.decoding))[:, None] * width
     decoded = (firsts + np.arange(plan.width)).ravel()
     wanted = np.concatenate((decoded, np.array(ends, np.int64)))
-    return Layout(count, width, tuple(chunks), arrays, wanted)
+    return Layout(count, width, tuple(chunks), arrays, table, wanted)
 
 
 def _decoding(
     segments: list[Segment], count: int, width: int, paper: Paper
-) -> dict[str, npt.NDArray[np.generic]]:
+) -> tuple[dict[str, npt.NDArray[np.generic]], npt.NDArray[np.int32]]:
+    """Return the arrays of the decoding sequences, and the table of their pages."""
+    longest = max((segment.start for segment in segments), default=0) + width
     tokens = np.zeros((count, width), np.int64)
     starts = np.zeros((count, 1), np.int64)
     sizes = np.zeros((count, 1), np.int64)
-    table = np.zeros((count, paper.pages), np.int32)
+    table = np.zeros((count, -(-longest // paper.page_size)), np.int32)
     for row, segment in enumerate(segments):
         size = len(segment.tokens)
         tokens[row, :size] = segment.tokens
         starts[row] = segment.start
         sizes[row] = size
-        table[row, : len(segment.pages) // 4] = np.frombuffer(segment.pages, np.int32)
+        pages = np.frombuffer(segment.pages, np.int32)[: table.shape[1]]
+        table[row, : len(pages)] = pages
     real = np.arange(width) < sizes
     places = starts + np.arange(width)
     page = np.take_along_axis(table, places // paper.page_size, 1)
     slots = page.astype(np.int64) * paper.page_size + places % paper.page_size
-    return {
+    arrays: dict[str, npt.NDArray[np.generic]] = {
         "tokens": tokens.ravel(),
         "positions": np.minimum(places, paper.context - 1).ravel(),
         "slots": slots.ravel(),
         "real": real.ravel(),
         "lengths": (starts.ravel() + width).astype(np.int32),
-        "table": table,
     }
+    return arrays, table
 
 
 def _slots(segment: Segment, page_size: int) -> npt.NDArray[np.int64]:

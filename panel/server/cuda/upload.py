@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,7 @@ class Uploaded:
 
     memory: torch.Tensor
     """uint8"""
-    views: Mapping[str, torch.Tensor]
+    views: dict[str, torch.Tensor]
 
     @classmethod
     def like(cls, arrays: Arrays, device: torch.device) -> Uploaded:
