@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,8 @@ class Start(NamedTuple):
     phases: dict[str, float]
     read: int
     """Bytes of the checkpoint that all ranks read."""
+    answer: list[list[Any]]
+    """Tokens of a greedy answer and their log probabilities: weights that are kept are the same."""
 
 
 class Node:
@@ -95,9 +98,23 @@ class Node:
             event = json.loads(line)
             if event["kind"] == "memory":
                 read += event["weights_read"]
-        start = Start(name, wall, launch["ready_s"], launch["start"], read)
+        answer = greedy(launch["url"])
+        start = Start(name, wall, launch["ready_s"], launch["start"], read, answer)
         print(f"{name}: {wall:.1f} s, ready after {start.ready:.1f} s", file=sys.stderr)
         return start
+
+
+def greedy(url: str) -> list[list[Any]]:
+    """Return tokens and log probabilities of an answer to a fixed prompt."""
+    body = {"prompt": list(range(5, 37)), "max_tokens": 16, "temperature": 0, "logprobs": 1}
+    request = urllib.request.Request(
+        f"{url}/v1/completions",
+        json.dumps(body | {"ignore_eos": True}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=DEADLINE_S) as reply:
+        scored = json.load(reply)["choices"][0]["logprobs"]
+    return [scored["tokens"], scored["token_logprobs"]]
 
 
 def measure(node: Node) -> list[Start]:
@@ -131,6 +148,8 @@ def table(starts: list[Start]) -> Iterable[str]:
         yield f"{name:<16}" + "".join(cells)
     yield f"{'ready':<16}" + "".join(f"{start.ready:>{width}.2f}" for start in starts)
     yield f"{'wall':<16}" + "".join(f"{start.wall:>{width}.2f}" for start in starts)
+    words = ("yes" if start.answer == starts[0].answer else "NO" for start in starts)
+    yield f"{'same answer':<16}" + "".join(f"{word:>{width}}" for word in words)
     yield f"{'GB read':<16}" + "".join(f"{start.read / 1e9:>{width}.2f}" for start in starts)
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class Outcome:
     pages: int
     experts: list[ExpertsReport]
     """By rank, after the last plan; empty where experts have no places."""
-    drafts: list[list[list[int]]]
+    drafts: list[list[list[int]]] = field(default_factory=list)
     """For each plan with tokens what was drafted last for each of its first sequences."""
 
 

@@ -46,7 +46,7 @@ def lease_of(place: Place) -> Lease | None:
     try:
         connection.connect(os.environ[ADDRESS])
         return _agree(connection, place)
-    except (OSError, _RefusedError) as error:
+    except (OSError, RuntimeError, _RefusedError) as error:
         connection.close()
         log.warning("weights are not kept: %s", error)
         return None
