@@ -59,9 +59,18 @@ class PanelScreen(Screen[None]):
         """Let go of what was painted: Textual would keep the lines of the last 1024 widgets."""
         StylesCache.get_inner_outer.cache_clear()
 
+    @property
+    def stands(self) -> bool:
+        """Whether all of it is there, and is not about to go."""
+        return self.is_mounted and self.display
+
+    def _on_prune(self) -> None:
+        """End the workers before the widgets that they paint in: Textual does so behind them."""
+        self.workers.cancel_node(self)
+
     def refresh_view(self) -> None:
         """Paint everything from the view that the desk holds."""
-        if not self.is_mounted or not self.size.width:
+        if not self.stands or not self.size.width:
             return
         self.set_class(self.desk.view.lost is not None, "-lost")
         self.show(self.desk.view)

@@ -43,7 +43,7 @@ class LogWalker(LogReader):
 
     def found(self, kind: Kind) -> None:
         """Take note of what a search found by now."""
-        if self.is_mounted:
+        if self.stands:
             if self._later is not None:
                 self._later()
             self.paint()

@@ -139,7 +139,7 @@ class LogsScreen(LogWalker):
 
     def found(self, kind: Kind) -> None:
         """Take note of what a search found by now."""
-        if self.is_mounted and kind is Kind.FILTER:
+        if self.stands and kind is Kind.FILTER:
             self.pull()
         super().found(kind)
 

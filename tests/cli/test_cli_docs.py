@@ -28,7 +28,8 @@ DOC = (Path(__file__).parents[2] / "docs/commands.md").read_text()
         plan.Plan, plan.Resolved, plan.Memory, plan.Problem, plan.Change,
         plan.Override, plan.Fit, plan.Capability, Installation, Hardware,
         snapshot.Snapshot, snapshot.Supervisor, snapshot.Host, snapshot.LaunchView,
-        snapshot.ProcessView, snapshot.ProcessExit, snapshot.Metrics, snapshot.KeptWeights,
+        snapshot.ProcessView, snapshot.ProcessExit, snapshot.Metrics, snapshot.Speculation,
+        snapshot.KeptWeights,
     ],
 )  # fmt: skip
 def test_every_field_is_documented(shape: type[msgspec.Struct]) -> None:

@@ -216,7 +216,12 @@ def test_interrupt_leaves_the_launch_alone(
         os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr("panel.commands._progress.Progress.show", interrupt)
-    done = moepanel("up", "--wait")
+    # In the background of a shell these tests would ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        done = moepanel("up", "--wait")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert done.exit_code == 130
     assert "launch #17 goes on" in done.stderr
     assert accepting.requests == [("POST /v1/up", {"profile": None, "set": {}})]

@@ -1,13 +1,9 @@
-"""Triton's interpreter, imported before any kernel; loops over device values work with numpy 2.4.
+"""Triton's interpreter, with loops over device values that work with numpy 2.4.
 
 Triton 3.6 turns an array of one element into a Python number, which numpy refuses since 2.4.
 """
 
 from __future__ import annotations
-
-import os
-
-os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from typing import Any
 

@@ -1,10 +1,6 @@
-"""The kernel against its reference, in Triton's interpreter (set before triton is imported)."""
+"""The kernel against its reference, in Triton's interpreter."""
 
 from __future__ import annotations
-
-import os
-
-os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import pytest
 import torch

@@ -9,6 +9,8 @@ from textual.pilot import Pilot
 
 from panel.client import Lost
 from panel.domain.errors import PanelError
+from panel.screens.log_searches import Kind
+from panel.widgets.log_view import LogView
 from panel.widgets.rows import Rows
 from tests.screens.stage import Node, crashed, panel, shown, snapshot, until, with_sizes
 from tests.screens.test_logs import body, grow, opened, screen
@@ -134,6 +136,24 @@ async def test_a_hit_that_the_filter_hides_is_told() -> None:
         await until(pilot, lambda: "&took 20 lines" in shown(pilot))
         await pilot.press("slash", *"refused", "enter")
         await until(pilot, lambda: "the filter hides that line" in shown(pilot))
+
+
+async def test_what_is_found_while_the_screen_goes_is_let_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with opened(Node()) as pilot:
+        logs = screen(pilot)
+        await pilot.press("ampersand", *"took", "enter")
+        await until(pilot, lambda: "&took 8 lines" in shown(pilot))
+        gone: list[LogView] = []
+
+        def unmounted(view: LogView) -> None:
+            gone.append(view)
+            logs.found(Kind.FILTER)
+
+        monkeypatch.setattr(LogView, "on_unmount", unmounted, raising=False)
+        await pilot.press("escape")
+        await until(pilot, lambda: bool(gone) and pilot.app.screen.NAME == "node")
 
 
 async def test_without_a_launch_keys_do_no_harm() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -91,8 +92,12 @@ async def test_a_state_of_the_rank_is_shown_before_an_alarm() -> None:
 async def test_without_gpus_the_table_has_cpu_and_says_why() -> None:
     of = serving()
     host = msgspec.structs.replace(of.host, gpu_note="no NVIDIA driver")
-    async with opened(Node(msgspec.structs.replace(of, host=host))) as pilot:
-        await sees(pilot, "cpu", "rss", "last line no NVIDIA driver")
+    without = msgspec.structs.replace(of, host=host)
+    async with opened(Node(without)) as pilot:
+        screen = await sees(pilot, "cpu", "rss", "last line")
+        assert re.search(r"last line +no GPU$", screen, re.MULTILINE), "short where it is narrow"
+    async with opened(Node(without), size=(120, 40)) as pilot:
+        await sees(pilot, "no NVIDIA driver")
 
 
 async def test_ranks_on_the_cpu_of_a_node_with_gpus() -> None:
@@ -101,7 +106,9 @@ async def test_ranks_on_the_cpu_of_a_node_with_gpus() -> None:
     flags = of.launch.flags | {"device": "cpu"}
     cpu = msgspec.structs.replace(of, launch=msgspec.structs.replace(of.launch, flags=flags))
     async with opened(Node(cpu)) as pilot:
-        await sees(pilot, "rss", "ranks on the CPU")
+        await sees(pilot, "rss", "on CPU")
+    async with opened(Node(cpu), size=(120, 40)) as pilot:
+        await sees(pilot, "ranks on the CPU")
 
 
 async def test_the_gpu_screen_names_what_is_wrong_and_what_to_do() -> None:
