@@ -271,7 +271,7 @@ def ladder(check: Check) -> None:
 def hang(check: Check) -> None:
     """A rank that stands still: suspected, looked at, named, while nothing is stopped for it."""
     rank = check.ranks - 1
-    fault = f"fault=rank={rank},phase=serving,kind=hang,after=0"
+    fault = f"fault=rank={rank},phase=serving,kind=hang,after=2"
     check.run("relaunch", "--reset", "--set", fault, "--wait")
     suspected = check.wait("hang suspected", lambda s: s["launch"].get("suspicion"), 25)
     if suspected is None:
