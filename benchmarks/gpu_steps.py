@@ -1,12 +1,13 @@
 """Where the GPU's time goes in a decode step: one rank, no API, random weights.
 
     python benchmarks/gpu_steps.py [--config FILE] [--layers N] [--batch 1 8 32 128] [--keys 256]
-                                   [--kernels] [--prefill]
+                                   [--kernels] [--prefill] [--head]
 
 Weights are made on the GPU, prompts and routing are random. Each batch size is captured as the
 engine does it and replayed; the time is the median of several replays of the whole step without
 sampling. `--kernels` adds a table of kernels by time. `--prefill` times 8 chunks of 2048 tokens in
-steps of 8192.
+steps of 8192. `--head` times the parts of a speculative cycle with a random draft head: extend and
+three drafts, verification, and what keeps the features.
 """
 
 from __future__ import annotations
@@ -18,17 +19,23 @@ import sys
 import time
 from array import array
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 import torch
+from msgspec import structs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from panel.server.config import parse_config
 from panel.server.cuda.forward import KernelForward
+from panel.server.cuda.head import KernelHead
 from panel.server.cuda.layout import Paper, lay_out
 from panel.server.cuda.stack import Stack
+from panel.server.draft.load import load_draft
+from panel.server.draft.places import Places
+from panel.server.draft.shape import AUX, dummy_shape
 from panel.server.loader import load_model
 from panel.server.loading import Loading
 from panel.server.parallel import Shard
@@ -41,6 +48,7 @@ from panel.server.weights import DummySource
 CONFIG = Path(__file__).parents[1] / "panel/config/data/models/deepseek-v2-lite.json"
 PAGE, CONTEXT, ROWS = 16, 4096, 8192 + 128
 PAGES = 8 * CONTEXT // PAGE
+DRAFTS = 3
 
 
 def build(config: ModelConfig) -> KernelForward:
@@ -81,20 +89,77 @@ def replays(forward: KernelForward, batch: int, keys: int, vocabulary: int) -> l
     plan = Plan(Work.DECODE, segments(batch, 1, keys - 1, vocabulary), rows=batch)
     captured = forward.graphs[batch, 1]
     captured.fill(lay_out(plan, forward.paper, 1))
+    return timed(captured.graph)
+
+
+def timed(graph: torch.cuda.CUDAGraph) -> list[float]:
+    """Return the milliseconds of some replays."""
     times = []
     for _ in range(20):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        captured.graph.replay()
+        graph.replay()
         end.record()
         end.synchronize()
         times.append(start.elapsed_time(end))
     return times
 
 
-def print_kernels(forward: KernelForward, batch: int, steps: int = 3) -> None:
+def build_head(
+    config: ModelConfig, forward: KernelForward, batches: int
+) -> tuple[KernelForward, KernelHead]:
+    """Return the model as one that a draft head of random weights looks at, and the head."""
+    device, shape = torch.device("cuda"), dummy_shape(config)
+    loading = Loading(config, Shard(0, 1), DummySource(0, device), device, torch.bfloat16)
+    draft = load_draft(shape, loading, forward.stack.model.embedding, CONTEXT)
+    aux = forward.stack.cache.new_zeros(ROWS, AUX * config.hidden_size)
+    model = replace(forward.stack.model, taps=shape.aux_layers)
+    paper = Paper(PAGE, CONTEXT, DRAFTS + 1)
+    verifies = KernelForward(replace(forward.stack, model=model, aux=aux), paper)
+    places = Places(PAGES + 1, 2 * paper.width, PAGE)
+    features = aux.new_zeros(places.pages + batches * places.recent, config.hidden_size)
+    cache = torch.randn(
+        (PAGES + 1) * PAGE, Shard(0, 1).cache_width(shape.attention), device=device
+    ).bfloat16()
+    head = KernelHead.of(draft, cache, features, aux, places, paper, sequences=batches)
+    return verifies, head
+
+
+def print_cycle(
+    forward: KernelForward, head: KernelHead, batch: int, keys: int, vocabulary: int
+) -> None:
+    """Capture the parts of a cycle, and print what each takes."""
+    width = head.width
+    forward.prepare(batch, width)
+    head.prepare(batch)
+    members = [
+        structs.replace(segment, seat=seat, fresh=[1] * DRAFTS)
+        for seat, segment in enumerate(segments(batch, width, keys - width, vocabulary))
+    ]
+    plan = Plan(Work.DECODE, members, rows=batch, width=width, extends=True)
+    head.draft(plan, list(range(batch)))
+    forward.run(plan, width, None, poisoned=False)
+    graphs = {
+        f"extend and {DRAFTS} drafts": head.graphs[batch].draft,
+        f"verify {width}": forward.graphs[batch, width].graph,
+        "keep": head.graphs[batch].keep,
+    }
+    found = {name: median(timed(graph)) for name, graph in graphs.items()}
+    parts = ", ".join(f"{name} {ms:.3f}" for name, ms in found.items())
+    print(f"batch {batch:4}: {sum(found.values()):7.3f} ms a cycle: {parts}", flush=True)
+    began = time.perf_counter()
+    for _ in range(20):
+        head.draft(plan, list(range(batch)))
+        forward.run(plan, width, head.drafts[:batch], poisoned=False)
+        head.keep(plan, head.graphs[batch].inputs)
+    host = (time.perf_counter() - began) / 20
+    torch.cuda.synchronize()
+    whole = (time.perf_counter() - began) / 20
+    print(f"  20 in a row: {whole * 1e3:.3f} ms each, {host * 1e3:.3f} ms of it to launch them")
+
+
+def print_kernels(graph: torch.cuda.CUDAGraph, batch: int, steps: int = 3) -> None:
     """Print the kernels of a step by time."""
-    graph = forward.graphs[batch, 1].graph
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(steps):
             graph.replay()
@@ -120,6 +185,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=256)
     parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--prefill", action="store_true")
+    parser.add_argument("--head", action="store_true")
     args = parser.parse_args()
     raw = json.loads(args.config.read_text())
     if args.layers:
@@ -139,7 +205,13 @@ def main() -> None:
             print(f"batch {batch:4}: {median(times):7.3f} ms a step", flush=True)
         if args.kernels:
             for batch in args.batch:
-                print_kernels(forward, batch)
+                print_kernels(forward.graphs[batch, 1].graph, batch)
+        if args.head:
+            verifies, head = build_head(config, forward, max(args.batch))
+            for batch in sorted(args.batch, reverse=True):
+                print_cycle(verifies, head, batch, args.keys, config.vocab_size)
+                if args.kernels:
+                    print_kernels(head.graphs[batch].draft, batch)
         if args.prefill:
             chunks = segments(4, 2048, 0, config.vocab_size)
             plan = Plan(Work.PREFILL, chunks)

@@ -9,7 +9,12 @@ where the model has no tokenizer). Drafts are always made, whether they pay or n
 some rounds counts, in which the methods take turns. `cycle` is the
 time of a step with drafts over that of one without; it pays where the tokens of a cycle are more.
 With `--simulate` each drafted token is accepted with that probability: for speed alone, the text
-means nothing. On GPUs: `-- --tp-size=1 --model-path FOLDER --load-format dummy`.
+means nothing.
+
+    python benchmarks/speculation.py --gpu [FOLDER] [--simulate 0.7] [--batch 1 4 16]
+
+runs the shape of a folder's config (by default that of DeepSeek-V2-Lite) and a head with random
+weights on one GPU, without drafts and with them: what a cycle costs there, in plain steps.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ from panel.server.spawner import preload
 METHODS = ("off", "ngram", "eagle3")
 PROMPT = 48
 ROOT = Path(__file__).parents[1]
+SHAPE = ROOT / "panel/config/data/models/deepseek-v2-lite.json"
 
 
 class Client:
@@ -147,6 +153,7 @@ def row(
         "batch": batch,
         "tok/s": batch * new / seconds,
         "step ms": after.step_ms,
+        "clock ms": seconds * 1e3 / (after.steps - before.steps),
         "tokens a cycle": 1 + (after.spec_accepted_tokens - before.spec_accepted_tokens) / drafts
         if drafts
         else 1.0,
@@ -162,10 +169,44 @@ def row(
     }
 
 
+def on_gpu(folder: Path, batches: list[int], tokens: int, rate: float) -> None:
+    """Print what a cycle costs on one GPU, in plain steps; all weights are random."""
+    sizes = ",".join(map(str, sorted(batches)))
+    flags = [
+        f"--model-path={folder}",
+        "--load-format=dummy",
+        "--tp-size=1",
+        "--context-length=4096",
+    ]
+    flags += [f"--cuda-graph-bs={sizes}", f"--max-running-requests={max(batches)}"]
+    flags += ["--chunked-prefill-size=2048"]
+    plain = serve("off", batches, tokens, flags)
+    flags.append(f"--speculative-simulate-acceptance={rate}")
+    cycles = serve("eagle3", batches, tokens, flags)
+    print(f"acceptance is SIMULATED at {rate:g}: the text means nothing; greedy, {tokens} tokens")
+    print("ms: medians of 64 steps; clocked: all steps, prompts too; tokens: those of a cycle")
+    print(
+        f"{'batch':>5} {'plain ms':>9} {'cycle ms':>9} {'ratio':>6} {'clocked':>8} {'clocked':>8} "
+        f"{'tokens':>7} {'breaks even':>12} {'plain tok/s':>12} {'tok/s':>7} {'gain':>6}"
+    )
+    for off, on in zip(plain, cycles, strict=True):
+        gain = on["tok/s"] / off["tok/s"]
+        print(
+            f"{off['batch']:5} {off['step ms']:9.3f} {on['step ms']:9.3f} "
+            f"{on['step ms'] / off['step ms']:5.2f}x {off['clock ms']:8.3f} {on['clock ms']:8.3f} "
+            f"{on['tokens a cycle']:7.2f} {on['tokens a cycle'] / gain:12.2f} "
+            f"{off['tok/s']:12.0f} {on['tok/s']:7.0f} {gain:5.2f}x  SIMULATED",
+            flush=True,
+        )
+        parts = ", ".join(f"{part} {ms:.3f}" for part, ms in on["parts ms"].items() if ms)
+        print(f"      ms of a cycle on the device: {parts or 'not known'}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
+    parser.add_argument("--gpu", nargs="?", const=True, metavar="FOLDER")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--method", choices=METHODS, nargs="+", default=list(METHODS))
     parser.add_argument("--tokens", type=int, default=200)
@@ -174,6 +215,13 @@ def main() -> None:
     parser.add_argument("flags", nargs="*", metavar="ENGINE FLAGS")
     arguments = parser.parse_args()
     preload()
+    if arguments.gpu is not None:
+        rate = 0.7 if arguments.simulate is None else arguments.simulate
+        with tempfile.TemporaryDirectory() as made:
+            Path(made, "config.json").write_bytes(SHAPE.read_bytes())
+            folder = Path(made if arguments.gpu is True else arguments.gpu)
+            on_gpu(folder, arguments.batch, arguments.tokens, rate)
+        return
     flags = list(arguments.flags)
     if arguments.simulate is not None:
         flags.append(f"--speculative-simulate-acceptance={arguments.simulate}")

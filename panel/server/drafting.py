@@ -48,7 +48,7 @@ class Drafter:
     @property
     def break_even(self) -> float | None:
         """Tokens that such a step has to give to be worth its time; None where not known yet."""
-        if not self._most or not self.pace.knows(self._rows):
+        if not self._most or not self.pace.compares(self._rows):
             return None
         return self.pace.cost(self._rows, 1 + (self.length or self._most))
 

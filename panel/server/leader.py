@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+import torch
 from msgspec import structs
 
 from panel.server.cache import Cache
 from panel.server.channel import Channel
-from panel.server.flight import Flight
+from panel.server.flight import Flight, chosen
 from panel.server.life import Life
 from panel.server.messages import (
     Abort,
@@ -36,11 +37,11 @@ from panel.server.phases import Phase
 from panel.server.place import Place
 from panel.server.plan import Plan, Work, encode_plan
 from panel.server.roster import PeerLostError
-from panel.server.schedule import Limits, Scheduled
+from panel.server.schedule import Choice, Limits, Scheduled
 from panel.server.scheduler import Scheduler
 from panel.server.score import score_prompts
 from panel.server.sequence import Sequence
-from panel.server.simulated import sampling
+from panel.server.simulated import acceptance, following, sampling
 from panel.server.sizes import draft_tokens, max_context
 from panel.server.speculative import NgramIndex
 from panel.server.startup import Ready
@@ -89,7 +90,10 @@ class _Leader:
         self._runner = ready.runner
         self._logits = ready.runner.logits.numpy()
         self._drafts = None if ready.head is None else ready.head.told
-        self._sample = sampling(options)
+        accepted = acceptance(options)
+        self._sample, self._follow = sampling(accepted), following(accepted)
+        # A draft can only follow tokens that are known.
+        self._ahead = draft_tokens(options) == 0
         self._life = life
         self._channel = channel
         self._stop_asked = stop_asked
@@ -224,19 +228,14 @@ class _Leader:
             self._rendezvous.gather(self._roster)
             return
         flight = self._runner.launch(plan, scheduled.sampled)
-        if flight is not None:
+        if flight is not None and self._ahead:
             self._scheduler.expect(scheduled)
-        self._land()
-        if flight is not None:
+            self._land()
             self._under_way = _UnderWay(scheduled, flight, begun)
             self._rendezvous.gather(self._roster)
             return
-        self._runner(plan)
-        self._rendezvous.gather(self._roster)
-        self._news += score_prompts(self._logits, scheduled)
-        if self._drafts is not None and plan.work is Work.DECODE and plan.width > 1:
-            self._scheduler.drafter.reveal(scheduled.sequences, self._drafts.tolist())
-        choices = self._sample(self._logits, scheduled.sampled, plan.logit_begins)
+        self._land()
+        choices = self._run(scheduled) if flight is None else self._wait(scheduled, flight)
         seconds = time.perf_counter() - begun
         if plan.work is Work.DECODE:
             self._scheduler.drafter.pace.learn(plan.rows, plan.width, seconds)
@@ -245,17 +244,41 @@ class _Leader:
         self._meter.count(plan, seconds)
         self._take_news(self._scheduler.commit(scheduled, choices))
 
+    def _run(self, scheduled: Scheduled) -> list[Choice]:
+        """Run a step whose logits are wanted here."""
+        plan = scheduled.plan
+        self._runner(plan)
+        self._rendezvous.gather(self._roster)
+        self._news += score_prompts(self._logits, scheduled)
+        if self._drafts is not None and plan.work is Work.DECODE and plan.width > 1:
+            self._scheduler.drafter.reveal(scheduled.sequences, self._drafts.tolist())
+        return self._sample(self._logits, scheduled.sampled, plan.logit_begins)
+
+    def _wait(self, scheduled: Scheduled, flight: Flight) -> list[Choice]:
+        """Wait for a step whose tokens the device samples, drafts and all."""
+        plan = scheduled.plan
+        self._rendezvous.gather(self._roster)
+        landed = flight.land()
+        if self._drafts is not None and plan.width > 1:
+            self._scheduler.drafter.reveal(scheduled.sequences, landed.drafts)
+        choices = chosen(landed, plan, scheduled.sampled, self._follow)
+        if self._drafts is not None and not all(landed.sound) and plan.width > 1:
+            # Whoever runs the step again has to find the same drafts.
+            self._drafts[: len(landed.drafts), : plan.width - 1] = torch.tensor(landed.drafts)
+        return choices
+
     def _land(self) -> None:
         """Take in the result of the step under way, if there is one."""
         step = self._under_way
         if step is None:
             return
         self._under_way = None
-        choices = step.flight.land()
+        scheduled = step.scheduled
+        choices = chosen(step.flight.land(), scheduled.plan, scheduled.sampled, self._follow)
         now = time.perf_counter()
-        self._meter.count(step.scheduled.plan, now - max(step.begun, self._landed))
+        self._meter.count(scheduled.plan, now - max(step.begun, self._landed))
         self._landed = now
-        self._take_news(self._scheduler.settle(step.scheduled, choices))
+        self._take_news(self._scheduler.settle(scheduled, choices))
 
     def _take_news(self, news: list[Tokens]) -> None:
         for item in news:

@@ -35,6 +35,8 @@ class Runner:
     life: Life
     device_sampler: DeviceSampler | None = None
     """None where the host samples."""
+    quiet: Forward | None = None
+    """The forward for steps that the device samples, where it is another one."""
     steps: int = 0
     rebalances: int = 0
     rebalanced: Rebalanced | None = None
@@ -62,10 +64,11 @@ class Runner:
         """
         sampler = self.device_sampler
         scored = any(segment.scored for segment in plan.prefilling)
-        if sampler is None or scored or not sampler.serves(plan, sequences):
+        if sampler is None or scored or not sampler.serves(sequences):
             return None
-        logits, _ = self.forward(plan, poisoned=self.life.poisoned)
-        flight = sampler.sample(logits, sequences)
+        forward = self.quiet or self.forward
+        logits, _ = forward(plan, poisoned=self.life.poisoned)
+        flight = sampler.sample(logits, sequences, plan.width)
         self._count()
         return flight
 

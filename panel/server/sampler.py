@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Sequence as Sequences
 from typing import Any
@@ -37,7 +36,7 @@ def sample(logits: Floats, sequences: Sequences[Sequence], begins: Sequences[int
         if not all(sound[row] for row in rows):
             choices.append(Choice([], error=NOT_FINITE))
         elif _plain_greedy(sequence.request):
-            choices.append(Choice(_follow(sequence.draft, [best[row] for row in rows])))
+            choices.append(Choice(follow(sequence.draft, [best[row] for row in rows])))
         else:
             choices.append(_choose(logits[rows.start : rows.stop], sequence))
     return choices
@@ -59,12 +58,12 @@ def _plain_greedy(request: Generate) -> bool:
     return request.temperature == 0 and request.logprobs is None and not _penalised(request)
 
 
-def _follow(draft: list[int], best: list[int]) -> list[int]:
-    """Return the best tokens up to the first that differs from the draft."""
+def follow(draft: list[int], sampled: list[int]) -> list[int]:
+    """Return the sampled tokens up to the first that differs from the draft."""
     for position, token in enumerate(draft):
-        if best[position] != token:
-            return best[: position + 1]
-    return best
+        if sampled[position] != token:
+            return sampled[: position + 1]
+    return sampled
 
 
 def _penalised(request: Generate) -> bool:
@@ -80,7 +79,7 @@ def _choose(rows: Floats, sequence: Sequence) -> Choice:
     for row, guess in zip(rows, [*sequence.draft, None], strict=True):
         if text is not None:
             row = _penalise(row, request, text)
-        token = _pick(row, request, sequence.random)
+        token = _pick(row, sequence)
         tokens.append(token)
         if token != guess:
             break
@@ -109,7 +108,7 @@ def _penalise(row: Floats, request: Generate, text: list[int]) -> Floats:
     return row
 
 
-def _pick(row: Floats, request: Generate, numbers: random.Random) -> int:
-    if request.temperature == 0:
+def _pick(row: Floats, sequence: Sequence) -> int:
+    if sequence.request.temperature == 0:
         return int(row.argmax())
-    return draw(row, request, numbers.random())
+    return draw(row, sequence.request, sequence.number())

@@ -19,6 +19,7 @@ class Sequence:
     limit: int
     """Most tokens, prompt included."""
     random: Random
+    """Asked through `number` and `numbers_ahead` alone."""
     ngrams: NgramIndex | None = None
     arrival: int = 0
     """Number of the request since start."""
@@ -52,6 +53,8 @@ class Sequence:
     """What could be drafted, whether or not it is."""
     hope: float = 0.5
     """How likely the next guess is right, by those before."""
+    ahead: list[float] = field(default_factory=list)
+    """Random numbers that were looked at and not used up."""
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.tokens)
@@ -96,6 +99,20 @@ class Sequence:
     def fresh(self) -> list[int]:
         """Tokens in the cache that the draft head has not seen."""
         return [] if self.drafted is None else self.tokens[self.drafted : self.computed]
+
+    def number(self) -> float:
+        """Use up the next random number, from [0, 1)."""
+        return self.ahead.pop(0) if self.ahead else self.random.random()
+
+    def numbers_ahead(self, count: int) -> list[float]:
+        """Return the next random numbers without using them up."""
+        missing = count - len(self.ahead)
+        self.ahead += [self.random.random() for _ in range(missing)]
+        return self.ahead[:count]
+
+    def use(self, count: int) -> None:
+        """Use up so many of the numbers looked at."""
+        del self.ahead[:count]
 
     def forget_unknown(self) -> list[int]:
         """Drop the tokens that are not known; return all but the first of them."""

@@ -86,6 +86,15 @@ class Pace:
         """True once enough steps of so many sequences without drafts have been seen."""
         return len(self._plain.get(rows, ())) >= self._KNOWN
 
+    def compares(self, rows: int) -> bool:
+        """True once so many steps of both kinds were seen that what drafts cost can be told.
+
+        A step with drafts is never the cheaper one: where it seems so, the plain steps known are
+        those of a start, which were slow.
+        """
+        longer = self._longer.get(rows, ())
+        return self.knows(rows) and len(longer) >= self._KNOWN and self.cost(rows, 2) > 1
+
     def is_curious(self, rows: int) -> bool:
         """True where a step without drafts is due, which tells what drafts cost; counts steps."""
         self._since[rows] = self._since.get(rows, 0) + 1

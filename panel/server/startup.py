@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psutil
 import torch
@@ -73,7 +73,8 @@ def start(place: Place, life: Life) -> Ready:
     device_sampler: DeviceSampler | None = None
     with_drafts: EagleForward | None = None
     if head is not None:
-        forward = with_drafts = with_head(place, plain, head, pages)
+        with_drafts, device_sampler = with_head(place, plain, head, pages)
+        forward = with_drafts
     elif place.draft is not None:
         forward = followed(place, plain)
     elif place.device.type == "cuda":
@@ -84,6 +85,7 @@ def start(place: Place, life: Life) -> Ready:
     runner = Runner(
         forward=forward,
         device_sampler=device_sampler,
+        quiet=None if with_drafts is None else replace(with_drafts, tells=False),
         logits=logits,
         columns=shard.part(place.config.vocab_size),
         rebalancer=rebalancer,
@@ -92,7 +94,7 @@ def start(place: Place, life: Life) -> Ready:
     )
     buckets = bucket_table(options)
     life.enter(Phase.CAPTURE, f"decode batch sizes {list(buckets) or 'off'}")
-    _prepare_buckets(runner, buckets, draft_tokens(options), life)
+    graphs = _prepare_buckets(runner, buckets, draft_tokens(options), life)
     life.enter(Phase.WARMUP, "one prefill step")
     most = min(options.chunked_prefill_size, max_context(options, place.config))
     _run_alone(runner, blank_prefill(most, options.page_size))
@@ -105,7 +107,7 @@ def start(place: Place, life: Life) -> Ready:
         Category.WORKSPACE: buffers + logits.nbytes // shard.tp_size,
         Category.DRAFT: 0 if head is None else head.nbytes,
         Category.KV_CACHE: cache.nbytes + (pool_bytes(with_drafts) if with_drafts else 0),
-        Category.GRAPHS: 0,
+        Category.GRAPHS: graphs,
     }
     reports = _report_memory(place, memory, source.bytes_read, before)
     life.enter(Phase.READY, "ready")
@@ -142,18 +144,29 @@ def _report_memory(
     return shared.memory.all()
 
 
-def _prepare_buckets(runner: Runner, buckets: tuple[int, ...], draft: int, life: Life) -> None:
-    """Run each batch size once, largest first, with and without drafts."""
+def _prepare_buckets(runner: Runner, buckets: tuple[int, ...], draft: int, life: Life) -> int:
+    """Prepare each batch size, largest first, with and without drafts.
+
+    Returns the bytes of GPU memory that they take, with those of the steps themselves.
+    """
+    before = _reserved()
     for done, size in enumerate(reversed(buckets)):
         life.progress(done, len(buckets), size)
-        begun = time.perf_counter()
+        begun, held = time.perf_counter(), _reserved()
         for width in sorted({1, 1 + draft}):
             try:
                 runner.forward.prepare(size, width)
             except (RuntimeError, ValueError) as error:
                 raise RuntimeError(f"batch size {size}: {_innermost(error)}") from error
-        log.info("batch size %d: prepared in %.1f ms", size, (time.perf_counter() - begun) * 1e3)
+        took, more = (time.perf_counter() - begun) * 1e3, (_reserved() - held) / 2**20
+        log.info("batch size %d: prepared in %.1f ms, %.1f MiB of the GPU", size, took, more)
     life.progress(len(buckets), len(buckets))
+    return _reserved() - before
+
+
+def _reserved() -> int:
+    """Return the bytes that torch holds of the GPU; 0 without one."""
+    return torch.cuda.memory_reserved() if torch.cuda.is_initialized() else 0
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -10,6 +10,10 @@ from dataclasses import asdict
 
 import torch
 
+from panel.kernels.best_token import best_token
+from panel.kernels.draft_input import draft_input
+from panel.kernels.grouped_decode import grouped_decode
+from panel.kernels.grouped_prepare import grouped_prepare
 from panel.kernels.latent_decode import Paging, latent_decode
 from panel.kernels.latent_prepare import latent_prepare
 from panel.kernels.norm import rms_norm
@@ -51,6 +55,24 @@ def launch(rows: int) -> None:
     sample_tokens(logits, Draws(floats, floats, Filters(ints, floats, floats)))
 
 
+def launch_head(rows: int, tokens: int) -> None:
+    """Launch what drafts a token, for heads of their own keys and for eight that share them."""
+    longs = some(rows, dtype=torch.int64)
+    hidden, norm = some(rows, HIDDEN), (some(HIDDEN), some().squeeze())
+    draft_input(longs, hidden, norm, longs, hidden, norm, normed=False)
+    draft_input(longs, hidden, norm, None, hidden, norm, normed=True)
+    best_token(some(rows, 32000), longs, some(rows, 3, dtype=torch.int64)[:, 1])
+    sequences = rows // tokens
+    paging = Paging(some(sequences, 64, dtype=torch.int32), some(sequences, dtype=torch.int32), 16)
+    for heads, groups in ((16, 16), (64, 8)):
+        cache = some(640, 2 * groups * 128)
+        projected = some(rows, heads + 2 * groups, 128)
+        query = grouped_prepare(
+            projected, some(4096, 128, dtype=torch.float32), longs, longs, cache
+        )
+        grouped_decode(query, cache, groups, paging, 1)
+
+
 def main() -> None:
     """Print a list of what was compiled."""
     found: list[Compiled]
@@ -58,6 +80,9 @@ def main() -> None:
         launch(1)
         launch(32)
         launch(128)
+        launch_head(1, 1)
+        launch_head(80, 5)
+        launch_head(128, 1)
     print(json.dumps([asdict(each) for each in found]))
 
 

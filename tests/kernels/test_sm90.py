@@ -27,6 +27,7 @@ def test_compile_for_sm90() -> None:
     compiled = json.loads(done.stdout)
     names = {each["name"] for each in compiled}
     assert names >= {"_prepare", "_attend", "_combine", "_survey", "_narrow", "_draw"}
+    assert names >= {"_draft_input", "_prepare_groups", "_attend_groups", "_best_token"}
     for each in compiled:
         assert each["stack"] == 0, f"{each['name']} spills {each['stack']} bytes a thread"
         assert each["shared"] <= 227 << 10, f"{each['name']} takes {each['shared']} bytes"

@@ -58,6 +58,20 @@ def test_the_pace_is_learnt_whatever_else_the_machine_does(
     assert pace.cost(8, 3) == pytest.approx(1.2)
 
 
+def test_what_drafts_cost_is_not_told_from_the_slow_steps_of_a_start() -> None:
+    pace = Pace()
+    for _ in range(8):
+        pace.learn(1, 1, 0.5)
+    assert not pace.compares(1)
+    for _ in range(8):
+        pace.learn(1, 4, 0.008)
+    assert not pace.compares(1)
+    for _ in range(8):
+        pace.learn(1, 1, 0.005)
+    assert pace.compares(1)
+    assert pace.cost(1, 4) == pytest.approx(1.6)
+
+
 @pytest.mark.parametrize(
     ("share", "hope", "width"),
     [(0.0, 0.1, 5), (1.0, 0.95, 1), (0.1, 0.95, 5), (0.1, 0.05, 1), (0.1, 0.5, 3)],

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
+
 from panel.server.cuda.forward import KernelForward
+from panel.server.cuda.head import KernelHead
 from panel.server.cuda.layout import Paper
 from panel.server.cuda.sampler import KernelSampler
 from panel.server.cuda.stack import Stack, served
+from panel.server.draft.forward import EagleForward
 from panel.server.forward import TorchForward
 from panel.server.place import Place
 from panel.server.reduction import Alone
@@ -31,8 +37,34 @@ def with_kernels(
         options.page_size,
         rows=rows,
     )
-    width = 1 + draft_tokens(options)
-    paper = Paper(options.page_size, max_context(options, place.config), width)
+    paper = _paper(place)
     alone = isinstance(forward.reduction, Alone)
     sampler = KernelSampler.into(stack.sampled) if alone else None
     return KernelForward(stack, paper), sampler
+
+
+def with_kernel_head(
+    place: Place, forward: EagleForward, aux: torch.Tensor, sampler: KernelSampler | None
+) -> tuple[EagleForward, KernelSampler | None]:
+    """Return the same steps with cycles by kernels, and what samples them on the device.
+
+    `aux` is where the model leaves what the tapped layers put out.
+    """
+    head = KernelHead.of(
+        forward.draft,
+        forward.cache,
+        forward.features,
+        aux,
+        forward.places,
+        _paper(place),
+        sequences=place.options.max_running_requests,
+    )
+    if sampler is not None:
+        sampler = replace(sampler, drafts=head.drafts)
+    return replace(forward, kernels=head), sampler
+
+
+def _paper(place: Place) -> Paper:
+    options = place.options
+    width = 1 + draft_tokens(options)
+    return Paper(options.page_size, max_context(options, place.config), width)

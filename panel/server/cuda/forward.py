@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
+from panel.server.cuda.capture import capture
 from panel.server.cuda.layout import Layout, Paper, lay_out
 from panel.server.cuda.stack import Stack, Step
-from panel.server.cuda.upload import Uploaded, upload
+from panel.server.cuda.upload import Inputs, Uploaded, upload
 from panel.server.forward import Forward
 from panel.server.plan import Plan, Work, blank_decode
 from panel.server.reduction import Alone, Reduction
@@ -19,17 +21,13 @@ class Captured:
     """A decode step of one size."""
 
     graph: torch.cuda.CUDAGraph
-    input: Uploaded
-    table: torch.Tensor
-    """Page table for sequences of any length, int32 [sequences, pages]."""
+    inputs: Inputs
     logits: torch.Tensor
     """[sequences * width, vocabulary part], overwritten by the next step of any size."""
 
     def fill(self, layout: Layout) -> None:
         """Copy a step's input to where the graph reads it."""
-        self.input.fill(layout.arrays)
-        table = upload({"table": layout.table}, self.table.device).views["table"]
-        self.table[:, : table.shape[1]].copy_(table)
+        self.inputs.fill(layout.arrays, layout.table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +59,9 @@ class KernelForward:
         if captured is None or plan.work is not Work.DECODE or poisoned:
             return self._launch(layout, drafts, poisoned=poisoned)
         captured.fill(layout)
-        _fill_in(captured.input, layout, drafts)
+        _fill_in(captured.inputs.arrays, layout, drafts)
         captured.graph.replay()
-        if width == 1:
+        if width == plan.width:
             return captured.logits[: len(layout.wanted)]
         return captured.logits[self._device(layout)]
 
@@ -78,19 +76,17 @@ class KernelForward:
         """
         layout = lay_out(blank_decode(rows, width), self.paper, width)
         device = self.stack.cache.device
-        inputs = upload(layout.arrays, device)
-        table = torch.zeros(rows, self.paper.pages, dtype=torch.int32, device=device)
-        step = Step(rows, width, (), inputs.views | {"table": table}, None)
+        inputs = Inputs.of(layout.arrays, layout.table, device, pages=self.paper.pages)
+        views = inputs.arrays.views | {"table": inputs.table}
+        step = Step(rows, width, (), views, None)
         # Kernels are compiled, and their first buffers allocated, outside of the capture.
         self.stack(step)
-        torch.cuda.synchronize()
         if not isinstance(self.reduction, Alone):
+            torch.cuda.synchronize()
             return
         pool = next((each.graph.pool() for each in self.graphs.values()), None)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            logits = self.stack(step)
-        self.graphs[rows, width] = Captured(graph, inputs, table, logits)
+        graph, logits = capture(partial(self.stack, step), pool)
+        self.graphs[rows, width] = Captured(graph, inputs, logits)
 
     def _launch(
         self, layout: Layout, drafts: torch.Tensor | None, *, poisoned: bool

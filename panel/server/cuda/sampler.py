@@ -12,9 +12,8 @@ from panel.kernels.sampling import Draws, sample_tokens
 from panel.kernels.sampling_filter import Filters
 from panel.server.cuda.layout import Arrays
 from panel.server.cuda.upload import upload
+from panel.server.flight import Landed
 from panel.server.messages import Generate
-from panel.server.plan import Plan
-from panel.server.schedule import NOT_FINITE, Choice
 from panel.server.sequence import Sequence
 
 
@@ -23,41 +22,44 @@ class Landing:
     """The tokens of a step, on their way to the host."""
 
     tokens: torch.Tensor
-    """int64 [sequences], pinned; known once `done`."""
+    """int64 [rows], pinned; known once `done`."""
     finite: torch.Tensor
-    """bool [sequences], pinned."""
-    done: torch.cuda.Event
+    """bool [rows], pinned."""
+    drafts: torch.Tensor
+    """int64 [sequences, width - 1], pinned."""
+    done: torch.cuda.Event | None
+    """None on a CPU, where nothing is under way."""
 
-    def land(self) -> list[Choice]:
-        self.done.synchronize()
-        pairs = zip(self.tokens.tolist(), self.finite.tolist(), strict=True)
-        return [
-            Choice([token]) if finite else Choice([], error=NOT_FINITE) for token, finite in pairs
-        ]
+    def land(self) -> Landed:
+        if self.done is not None:
+            self.done.synchronize()
+        return Landed(self.tokens.tolist(), self.finite.tolist(), self.drafts.tolist())
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSampler:
-    """Samples what needs no more than the logits of one token, one row a sequence."""
+    """Samples what needs no more than the logits themselves."""
 
     sampled: torch.Tensor
     """Where the next step looks for its tokens, int64 [most rows]."""
     finite: torch.Tensor
     """bool [most rows]"""
+    drafts: torch.Tensor | None = None
+    """Where a draft head leaves what it guesses in a step, int64 [most sequences, most drafts]."""
 
     @classmethod
     def into(cls, sampled: torch.Tensor) -> KernelSampler:
         """Return a sampler that leaves its tokens there."""
         return cls(sampled, torch.ones(sampled.shape[0], dtype=torch.bool, device=sampled.device))
 
-    def serves(self, plan: Plan, sequences: Sequences[Sequence]) -> bool:
-        return plan.width == 1 and not any(_asks_more(each.request) for each in sequences)
+    def serves(self, sequences: Sequences[Sequence]) -> bool:
+        return not any(_asks_more(each.request) for each in sequences)
 
-    def sample(self, logits: torch.Tensor, sequences: Sequences[Sequence]) -> Landing:
-        count = len(sequences)
+    def sample(self, logits: torch.Tensor, sequences: Sequences[Sequence], width: int) -> Landing:
+        count = len(sequences) * width
         tokens, finite = self.sampled[:count], self.finite[:count]
         if count:
-            views = upload(_arrays(sequences), logits.device).views
+            views = upload(_arrays(sequences, width), logits.device).views
             filters = Filters(views.get("top_k"), views.get("top_p"), views.get("min_p"))
             draws = Draws(
                 views["temperature"],
@@ -65,15 +67,13 @@ class KernelSampler:
                 None if filters == Filters() else filters,
             )
             sample_tokens(logits, draws, tokens=tokens, finite=finite)
-        pinned = logits.is_cuda
-        landing = Landing(
-            torch.empty(count, dtype=torch.int64, pin_memory=pinned),
-            torch.empty(count, dtype=torch.bool, pin_memory=pinned),
-            torch.cuda.Event(),
-        )
-        landing.tokens.copy_(tokens, non_blocking=True)
-        landing.finite.copy_(finite, non_blocking=True)
-        landing.done.record()
+        drafts = tokens.new_empty(len(sequences), 0)
+        if self.drafts is not None:
+            drafts = self.drafts[: len(sequences), : width - 1]
+        done = torch.cuda.Event() if logits.is_cuda else None
+        landing = Landing(_landing(tokens), _landing(finite), _landing(drafts), done)
+        if done is not None:
+            done.record()
         return landing
 
 
@@ -84,16 +84,20 @@ def _asks_more(request: Generate) -> bool:
     )
 
 
-def _arrays(sequences: Sequences[Sequence]) -> Arrays:
+def _landing(source: torch.Tensor) -> torch.Tensor:
+    """Begin to copy to the host."""
+    target = torch.empty(source.shape, dtype=source.dtype, pin_memory=source.is_cuda)
+    return target.copy_(source.contiguous(), non_blocking=True)
+
+
+def _arrays(sequences: Sequences[Sequence], width: int) -> Arrays:
     """Return what each row is drawn with; filters that no row asks for are left out.
 
-    A random number is used up for each token that is not greedy, as on the host.
+    There is a random number for each token that is not greedy, as on the host.
     """
-    requests = [sequence.request for sequence in sequences]
+    requests = [sequence.request for sequence in sequences for _ in range(width)]
     arrays = {
-        "uniform": np.array(
-            [s.random.random() if s.request.temperature else 0.0 for s in sequences]
-        ),
+        "uniform": np.array([number for each in sequences for number in _numbers(each, width)]),
         "temperature": np.array([each.temperature for each in requests], np.float32),
     }
     if any(each.top_k > 0 for each in requests):
@@ -103,3 +107,9 @@ def _arrays(sequences: Sequences[Sequence]) -> Arrays:
     if any(each.min_p > 0 for each in requests):
         arrays["min_p"] = np.array([each.min_p for each in requests], np.float32)
     return arrays
+
+
+def _numbers(sequence: Sequence, width: int) -> list[float]:
+    if not sequence.request.temperature:
+        return [0.0] * width
+    return [sequence.number()] if width == 1 else sequence.numbers_ahead(width)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from panel.server.cuda.layout import Arrays
+
+Table = npt.NDArray[np.int32]
 
 _ALIGNMENT = 16
 
@@ -43,6 +46,32 @@ class Uploaded:
             begin = offsets[name]
             host[begin : begin + array.nbytes] = np.ascontiguousarray(array).view(np.uint8).ravel()
         self.memory.copy_(staging, non_blocking=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a graph reads of a step."""
+
+    arrays: Uploaded
+    table: torch.Tensor
+    """Page table for sequences of any length, int32 [sequences, pages]."""
+
+    @classmethod
+    def of(
+        cls, arrays: Arrays, table: Table, device: torch.device, pages: int | None = None
+    ) -> Inputs:
+        """Return inputs on the device, with room for so many pages of each sequence."""
+        rows, known = table.shape
+        room = torch.zeros(rows, pages or known, dtype=torch.int32, device=device)
+        inputs = cls(Uploaded.like(arrays, device), room)
+        inputs.fill(arrays, table)
+        return inputs
+
+    def fill(self, arrays: Arrays, table: Table) -> None:
+        """Copy a step's input to where the graph reads it, without waiting for the device."""
+        self.arrays.fill(arrays)
+        known = upload({"table": table}, self.table.device).views["table"]
+        self.table[:, : known.shape[1]].copy_(known)
 
 
 def upload(arrays: Arrays, device: torch.device) -> Uploaded:

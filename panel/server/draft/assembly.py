@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,6 +17,7 @@ from panel.server.draft.pick import PickAlone, PickDistributed, Picker, PickInSh
 from panel.server.draft.places import Places
 from panel.server.draft.shape import AUX, DraftShape
 from panel.server.draft.target import Target, TorchTarget
+from panel.server.flight import DeviceSampler
 from panel.server.forward import TorchForward
 from panel.server.loader import count_bytes
 from panel.server.loading import Loading
@@ -23,6 +25,10 @@ from panel.server.model import Model
 from panel.server.place import Place
 from panel.server.reduction import Alone
 from panel.server.sizes import draft_tokens, max_context, step_rows
+
+if TYPE_CHECKING:
+    # Triton has no wheels for some CPU machines.
+    from panel.server.cuda.sampler import KernelSampler
 
 log = logging.getLogger(__name__)
 
@@ -75,21 +81,29 @@ def load_head(place: Place, embedding: torch.Tensor) -> Head | None:
     return Head(shape, demand, model, aux, buffer, nbytes)
 
 
-def with_head(place: Place, plain: TorchForward, head: Head, pages: int) -> EagleForward:
-    """Return the steps of the model with its head; `pages` may be handed out of the caches."""
+def with_head(
+    place: Place, plain: TorchForward, head: Head, pages: int
+) -> tuple[EagleForward, DeviceSampler | None]:
+    """Return the steps of the model with its head, and what samples them on the device, if so.
+
+    `pages` may be handed out of the caches.
+    """
     shape, demand, options = head.shape, head.demand, place.options
     places = Places(pages + 1, demand.recent, options.page_size)
     rows = places.pages + demand.seats * demand.recent
     features = plain.cache.new_empty(rows, shape.hidden_size)
     shared, alone = place.shared, _alone(place)
+    tapped = replace(plain, model=head.tapped(plain.model))
+    target, sampler = _target(place, tapped, head.aux)
+    cache = plain.cache.new_empty(places.pages * options.page_size, demand.cache_width)
     # What stands before the first token of a text, and for padding.
     features[0] = 0
-    return EagleForward(
-        target=_target(place, replace(plain, model=head.tapped(plain.model)), head.aux),
+    forward = EagleForward(
+        target=target,
         page_size=options.page_size,
         owner=plain.owner,
         draft=head.model,
-        cache=plain.cache.new_empty(places.pages * options.page_size, demand.cache_width),
+        cache=cache,
         features=features,
         places=places,
         picker=PickAlone() if alone else _picker(place),
@@ -98,13 +112,18 @@ def with_head(place: Place, plain: TorchForward, head: Head, pages: int) -> Eagl
         sums=Alone(head.buffer) if alone else plain.reduction,
         announce=(lambda: shared.barrier.wait(shared.roster)) if alone else None,
     )
+    if place.device.type == "cuda" and isinstance(forward.sums, Alone) and plain.owner is None:
+        from panel.server.cuda.assembly import with_kernel_head
+
+        return with_kernel_head(place, forward, head.aux, sampler)
+    return forward, None
 
 
 def followed(place: Place, plain: TorchForward) -> Followed:
     """Return the steps of a rank that is told what rank 0 drafts."""
     shared = place.shared
     return Followed(
-        target=_target(place, plain, None),
+        target=_target(place, plain, None)[0],
         told=shared.drafts(draft_tokens(place.options)),
         hear=lambda: shared.barrier.wait(shared.roster),
     )
@@ -115,17 +134,20 @@ def _alone(place: Place) -> bool:
     return place.demand.draft_shard != place.shard
 
 
-def _target(place: Place, plain: TorchForward, aux: torch.Tensor | None) -> Target:
-    """Return the model by kernels where there are some for all of it."""
+def _target(
+    place: Place, plain: TorchForward, aux: torch.Tensor | None
+) -> tuple[Target, KernelSampler | None]:
+    """Return the model by kernels where there are some for all of it, and what samples there."""
     if place.device.type == "cuda":
         # Imported where there is a GPU only: triton has no wheels for some CPU machines.
         from panel.server.cuda.assembly import with_kernels
         from panel.server.cuda.target import KernelTarget
 
         if (found := with_kernels(place, plain)) is not None:
-            kernels, _ = found
-            return KernelTarget(replace(kernels, stack=replace(kernels.stack, aux=aux)))
-    return TorchTarget(plain, aux)
+            kernels, sampler = found
+            kernels = replace(kernels, stack=replace(kernels.stack, aux=aux))
+            return KernelTarget(kernels), sampler
+    return TorchTarget(plain, aux), None
 
 
 def pool_bytes(forward: EagleForward) -> int:

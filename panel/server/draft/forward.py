@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 from msgspec import structs
@@ -19,6 +20,10 @@ from panel.server.draft.target import Target, Verified
 from panel.server.forward import Forward
 from panel.server.plan import Plan, Segment, Work, blank_decode
 from panel.server.reduction import Reduction
+
+if TYPE_CHECKING:
+    # Triton has no wheels for some CPU machines.
+    from panel.server.cuda.head import KernelHead
 
 
 class Spent:
@@ -67,6 +72,8 @@ class EagleForward:
     spent: Spent = field(default_factory=Spent)
     again: bool = False
     """The step before is run once more: the drafts are there."""
+    kernels: KernelHead | None = None
+    """Runs cycles on a GPU where this rank has the head whole."""
 
     @property
     def reduction(self) -> Reduction:
@@ -75,6 +82,9 @@ class EagleForward:
 
     def __call__(self, plan: Plan, *, poisoned: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
         drafting = plan.work is Work.DECODE and plan.width > 1
+        owned = self._mine(plan.decoding)
+        if drafting and not self.again and self.kernels and self.kernels.serves(plan, owned):
+            return self._cycle(self.kernels, plan, owned, poisoned)
         if plan.extends and not self.again:
             with self.spent.on("extend"):
                 self._extend(plan)
@@ -83,6 +93,8 @@ class EagleForward:
             with self.spent.on("draft"):
                 drafts = self._told(plan) if self.again else self._chain(plan)
             self.spent.cycles += 1
+            if self.kernels is not None:
+                self.kernels.drafts[: plan.rows, : plan.width - 1] = drafts
             if self.announce is not None and not self.again:
                 self._tell(plan, drafts)
                 self.announce()
@@ -95,8 +107,30 @@ class EagleForward:
             self._tell(plan, drafts)
         return verified.logits, verified.targets
 
+    def _cycle(
+        self, kernels: KernelHead, plan: Plan, owned: list[int], poisoned: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Do all of it by kernels; the host only puts it in line."""
+        for part, seconds in kernels.clock.read().items():
+            self.spent.seconds[part] += seconds
+        drafts, inputs = kernels.draft(plan, owned)
+        self.spent.cycles += 1
+        if self.announce is not None:
+            self._tell(plan, drafts)
+            self.announce()
+        verified = self.target.verify(plan, drafts, poisoned=poisoned)
+        if verified.width == kernels.width:
+            kernels.keep(plan, inputs)
+        else:
+            self._keep(plan, verified)
+        if self.announce is None and self.tells:
+            self._tell(plan, drafts)
+        return verified.logits, verified.targets
+
     def prepare(self, rows: int, width: int) -> None:
         self.target.prepare(rows, width)
+        if self.kernels is not None and width == self.kernels.width:
+            self.kernels.prepare(rows)
         self(structs.replace(blank_decode(rows, width), extends=width > 1), poisoned=False)
 
     def watched(self, reduction: Reduction) -> Forward:

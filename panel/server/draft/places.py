@@ -27,12 +27,17 @@ class Places:
 
     def of(self, segment: Segment, positions: Ints) -> Ints:
         """Return the rows for the features of a sequence's positions; row 0 before the first."""
-        table = np.frombuffer(segment.pages, np.int32).astype(np.int64)
-        ring = self.pages + segment.seat * self.recent + positions % self.recent
+        table = np.frombuffer(segment.pages, np.int32)[None]
+        seats = np.array([segment.seat])
+        return self.among(table, seats, positions[:, None])[:, 0]
+
+    def among(self, table: npt.NDArray[np.int32], seats: Ints, positions: Ints) -> Ints:
+        """Return the rows for positions [n, sequences]; `table` [sequences, pages]."""
+        ring = self.pages + seats * self.recent + positions % self.recent
         last = (positions + 1) % self.page_size == 0
         # A position may lie behind the pages only where its row is in the ring.
-        page = table[np.minimum(positions // self.page_size, len(table) - 1)]
-        rows: Ints = np.where(last, page, ring)
+        number = np.minimum(positions // self.page_size, table.shape[1] - 1)
+        rows: Ints = np.where(last, table[np.arange(len(table)), number], ring)
         rows[positions < 0] = 0
         return rows
 

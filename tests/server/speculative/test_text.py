@@ -194,7 +194,7 @@ def test_what_a_cycle_costs_is_told(tmp_path: Path) -> None:
     assert "moepanel_spec_simulated_acceptance" not in samples
     assert stats["spec_draft_length"] > 0
     assert stats["spec_tokens_per_cycle"] >= 1
-    assert stats["spec_break_even"] >= 1
+    assert stats["spec_break_even"] is None or stats["spec_break_even"] > 1
     for part in ("extend", "draft", "verify"):
         assert samples[f"moepanel_spec_seconds_total/{part}"] > 0
     # Of the model two sums a layer; and rank 0 meets the others when it has drafted.
