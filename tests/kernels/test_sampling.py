@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -30,9 +32,13 @@ def test_plain_rows_are_drawn_as_the_reference_draws(dtype: torch.dtype, rows: i
     given.temperature[rows // 2 :] = torch.linspace(0.0, 2.0, rows - rows // 2)
     tokens, finite = torch.full((rows,), -1), torch.zeros(rows, dtype=torch.bool)
     sample_tokens(logits, given, tokens=tokens, finite=finite)
-    wanted, sound = sample_tokens_reference(logits, given)
-    assert tokens.tolist() == wanted.tolist()
-    assert finite.tolist() == sound.tolist() == [True] * rows
+    # Sums of another order reach a random number that lies between two tokens a bit early or late.
+    low, high = (
+        sample_tokens_reference(logits, replace(given, uniform=(given.uniform + by).clamp(0, 1)))[0]
+        for by in (-1e-5, 1e-5)
+    )
+    assert ((low <= tokens) & (tokens <= high)).all()
+    assert finite.tolist() == [True] * rows
     assert not arrival_counts(torch.device("cpu")).any()
 
 
