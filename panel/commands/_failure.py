@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from panel.domain.snapshot import LaunchView, ProcessView
 from panel.domain.states import ProcessState
 from panel.domain.verdict import Verdict
-from panel.widgets.advice_words import advice_words, kind_of
+from panel.widgets.advice_words import RELAUNCH, advice_words, kind_of
 from panel.widgets.words import span_of
 
 
@@ -17,7 +17,7 @@ def failure(launch: LaunchView) -> Iterator[str]:
     verdict = launch.verdict
     if verdict is None:
         return
-    yield verdict.headline
+    yield verdict.told
     first = _first(launch, verdict)
     if first is not None and first.exit is not None:
         name = first.source if first.rank is None else f"rank {first.rank}"
@@ -28,7 +28,7 @@ def failure(launch: LaunchView) -> Iterator[str]:
         if evidence.text.strip(" ^~"):
             yield f"  {evidence.text}"
     for advice in verdict.advice:
-        yield f"{kind_of(advice)}: {advice_words(advice)}"
+        yield f"{kind_of(advice)}: {advice_words(advice, RELAUNCH)}"
 
 
 def _first(launch: LaunchView, verdict: Verdict) -> ProcessView | None:

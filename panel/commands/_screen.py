@@ -10,6 +10,7 @@ from panel.commands._words import fit, launch_title, who
 from panel.domain.snapshot import LaunchView, Metrics, ProcessView, Snapshot
 from panel.domain.states import AS_PROCESS, ASCII_SIGNS, SIGNS, ProcessState
 from panel.widgets.kept_words import kept_words
+from panel.widgets.speculation_rows import pays
 from panel.widgets.words import clock, size, span_of, spent, taken
 
 _WHO = 23
@@ -62,7 +63,7 @@ def _metrics(metrics: Metrics) -> str:
     if metrics.kv_total:
         words.append(f"kv {100 * metrics.kv_used / metrics.kv_total:.0f}%")
     if metrics.acceptance is not None:
-        words.append(f"accept {metrics.acceptance:.1f}")
+        words.append(f"accept {metrics.acceptance:.1f}{pays(metrics.speculation)}")
     if metrics.ttft_ms is not None:
         words.append(f"ttft {metrics.ttft_ms:.0f} ms")
     return "  ".join(words)
@@ -77,4 +78,5 @@ def _row(process: ProcessView, sign: str) -> str:
     usage = node or f" {'-':>5} {'-':>5}"
     if process.rss and not node:
         usage = f" {process.cpu:>4.0f}% {size(process.rss):>5}"
-    return f"{named}{usage} {beat:>6}  {process.last_line}"
+    last = "stopped (state T)" if process.stopped else process.last_line
+    return f"{named}{usage} {beat:>6}  {last}"

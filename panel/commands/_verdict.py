@@ -8,9 +8,14 @@ from panel.domain.verdict import Evidence, Verdict
 from panel.widgets.advice_words import advice_words, kind_of
 
 
-def verdict_lines(verdict: Verdict) -> Iterator[str]:
-    """Yield the headline, then what stands behind it, each part under its own word."""
+def verdict_lines(verdict: Verdict, command: str = "") -> Iterator[str]:
+    """Yield the headline, then what stands behind it, each part under its own word.
+
+    `command`: what takes the flags of advice.
+    """
     yield verdict.headline
+    if verdict.note:
+        yield f"  {verdict.note}"
     facts: list[str] = [verdict.status]
     if verdict.kind and verdict.kind != "operator_stop":
         facts.append(f"{verdict.kind} ({verdict.family})" if verdict.family else verdict.kind)
@@ -25,7 +30,7 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
     for evidence in verdict.evidence:
         yield f"  {_place(evidence)}: {evidence.text}"
     for advice in verdict.advice:
-        yield f"{kind_of(advice)}: {advice_words(advice)}"
+        yield f"{kind_of(advice)}: {advice_words(advice, command)}"
     for each in verdict.related:
         yield f"{'told by' if each.kind == verdict.kind else 'not'}: {each.kind}: {each.sign}"
     if verdict.secondary:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 
 import click
+import msgspec
 
 from panel.commands._options import json_option, print_json
 from panel.commands._socket import Client
 from panel.config.home import Home, find_home
-from panel.config.profiles import load_profile
+from panel.config.profiles import load_profile, read_profiles
 from panel.config.settings import load_settings
 from panel.domain.errors import PanelError
+from panel.domain.flags import Profile
 from panel.engines import find_engine
+from panel.probes.check import Check
 
 
 @click.command()
@@ -22,13 +25,14 @@ def command(as_json: bool) -> None:
     from panel.probes.doctor import examine
 
     home = find_home()
-    host, port = _address(home)
+    profiles, host, port = _profiles(home)
     checks = examine(
         folders=tuple(dict.fromkeys((home.config, home.state, home.socket.parent))),
         state=home.state,
         address=(host, port),
         launch=_served(home, port),
     )
+    checks = (*checks, profiles)
     if as_json:
         print_json(checks)
     else:
@@ -40,9 +44,23 @@ def command(as_json: bool) -> None:
         sys.exit(1)
 
 
-def _address(home: Home) -> tuple[str, int]:
-    """Return where the default profile's API listens."""
-    profile = load_profile(home, load_settings(home.config_file).profile)
+def _profiles(home: Home) -> tuple[Check, str, int]:
+    """Return what is wrong with profiles, and where the default one's API listens."""
+    default = load_settings(home.config_file).profile
+    profiles, broken = read_profiles(home)
+    check = Check(name="profiles", grade="pass", text=f"{len(profiles)} can be read")
+    if broken:
+        text = "; ".join(one.error for one in broken)
+        mend = "mend the file, or remove it"
+        check = Check(name="profiles", grade="warn", text=text, mend=mend)
+    if default in [one.name for one in broken]:
+        check = msgspec.structs.replace(check, grade="fail")
+        return check, *_address(Profile(name=default, engine="builtin"))
+    return check, *_address(load_profile(home, default))
+
+
+def _address(profile: Profile) -> tuple[str, int]:
+    """Return where a profile's API listens."""
     engine = find_engine(profile.engine)
     engine.check(profile.flags)
     return engine.address(profile.flags)

@@ -7,7 +7,8 @@ import click
 from panel.commands import _options
 from panel.commands._outcome import report
 from panel.commands._socket import Client
-from panel.config.home import find_home
+from panel.config.home import Home, find_home
+from panel.config.settings import load_settings
 from panel.domain.wire import Accepted, Relaunch
 
 
@@ -35,8 +36,9 @@ def command(
     """
     from panel.supervisor.start import ensure_running
 
-    client = Client(ensure_running(find_home()))
-    click.echo(_base(client, settings, unset, reset, profile), err=True)
+    home = find_home()
+    client = Client(ensure_running(home))
+    click.echo(_base(client, home, settings, unset, reset, profile), err=True)
     flags = tuple(flag.removeprefix("--") for flag in unset)
     request = Relaunch(set=settings, unset=flags, reset=reset, profile=profile)
     accepted = client.post("/v1/relaunch", request, Accepted)
@@ -45,6 +47,7 @@ def command(
 
 def _base(
     client: Client,
+    home: Home,
     settings: dict[str, str],
     unset: tuple[str, ...],
     reset: bool,
@@ -52,8 +55,11 @@ def _base(
 ) -> str:
     """Return what the launch starts from, and what of it stays."""
     last = client.snapshot().launch
-    if last is None or reset or profile not in (None, last.request.profile):
-        return "from the profile"
+    if last is None:
+        name = profile or load_settings(home.config_file).profile
+        return f"nothing was launched before: from the profile {name}"
+    if reset or profile not in (None, last.request.profile):
+        return f"from the profile {profile or last.request.profile}"
     gone = {name.removeprefix("--") for name in (*settings, *unset)}
     stay = [f"{name}={text}" for name, text in last.request.set.items() if name not in gone]
     return f"from the request of #{last.id}{': ' if stay else ''}{' '.join(stay)}"

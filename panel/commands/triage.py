@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from panel.commands._hanging import with_suspicion
 from panel.commands._launches import evidence_numbers, pick
 from panel.commands._options import json_option, print_json
 from panel.commands._verdict import verdict_lines
@@ -14,6 +15,7 @@ from panel.domain.errors import NotFoundError, UsageError
 from panel.domain.nodes import with_nodes
 from panel.domain.verdict import Verdict
 from panel.supervisor.evidence import Folder, LaunchSpec, read_json
+from panel.widgets.advice_words import RELAUNCH
 
 _FAILED = ("crashed", "hung", "refused", "host_down")
 
@@ -41,7 +43,7 @@ def command(
         for index, verdict in enumerate(verdicts):
             if len(verdicts) > 1:
                 click.echo(f"{'' if index == 0 else chr(10)}{paths[index]}")
-            for line in verdict_lines(verdict):
+            for line in verdict_lines(verdict, "" if paths else RELAUNCH):
                 click.echo(line)
     if check and any(verdict.status in _FAILED for verdict in verdicts):
         ctx.exit(1)
@@ -54,7 +56,8 @@ def _verdicts(paths: tuple[Path, ...], launch: int) -> list[Verdict]:
     if not paths:
         home = find_home()
         number = pick(launch, evidence_numbers(home.launches))
-        return [_placed(home.launch(number), triage_folder(home.launch(number), live=True))]
+        folder = home.launch(number)
+        return [with_suspicion(_placed(folder, triage_folder(folder, live=True)), home, number)]
     for path in paths:
         if not path.exists():
             name = str(path).removeprefix("#")

@@ -13,7 +13,7 @@ import msgspec
 from panel.config.home import Home
 from panel.config.toml import read_toml, refuse_unknown, typed
 from panel.domain.errors import NotFoundError, UsageError
-from panel.domain.flags import Hardware, Installation, Profile, ProfileNode
+from panel.domain.flags import BrokenProfile, Hardware, Installation, Profile, ProfileNode
 
 _SHIPPED = Path(__file__).parent / "data"
 _KEYS = ("engine", "note", "model", "hardware", "flags", "env", "nodes")
@@ -30,6 +30,22 @@ def profile_files(home: Home) -> dict[str, Path]:
     """Return the file of every profile by name, in the order of the names."""
     files = {path.stem: path for folder in (_SHIPPED, home.profiles) for path in _tomls(folder)}
     return dict(sorted(files.items()))
+
+
+def is_shipped(name: str) -> bool:
+    """Return whether the panel ships a profile of that name."""
+    return (_SHIPPED / f"{name}.toml").is_file()
+
+
+def read_profiles(home: Home) -> tuple[list[Profile], list[BrokenProfile]]:
+    """Return all profiles, and those whose files are wrong."""
+    profiles, broken = [], []
+    for name, path in profile_files(home).items():
+        try:
+            profiles.append(read_profile(path))
+        except UsageError as error:
+            broken.append(BrokenProfile(name=name, error=str(error)))
+    return profiles, broken
 
 
 def load_profile(home: Home, name: str) -> Profile:

@@ -72,6 +72,14 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     link: Literal["pcie", "nvlink", ""] = ""
 
 
+class BrokenProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """A profile's file that is wrong."""
+
+    name: str
+    error: str
+    """Names the file."""
+
+
 class ProfileNode(msgspec.Struct, frozen=True, kw_only=True):
     """One of the nodes over which an engine is launched; the first has its API."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -36,6 +37,16 @@ class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
     """Those that have not moved; not necessarily those to blame."""
     text: str
+
+
+def stopped_words(ranks: Sequence[int]) -> str:
+    """Return `rank 6 is stopped (state T)`, of several `ranks 2, 5 are stopped (state T)`."""
+    names = ", ".join(str(rank) for rank in ranks)
+    return (
+        f"ranks {names} are stopped (state T)"
+        if len(ranks) > 1
+        else f"rank {names} is stopped (state T)"
+    )
 
 
 class HangView(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from panel.domain.flags import Profile, Request
+from panel.domain.flags import BrokenProfile, Profile, Request
 from panel.domain.gpu import Gpu
 from panel.domain.hang import Suspicion
 from panel.domain.plan import Measured
@@ -52,6 +52,10 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 0
     last_line: str = ""
     exit: ProcessExit | None = None
+    stopped: bool = False
+    """Somebody stopped it by a signal; it goes on by SIGCONT."""
+    late: float = 0.0
+    """Share of the looks of the last minute at which the others waited for this rank."""
 
     @property
     def label(self) -> str:
@@ -199,3 +203,4 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of the PCI bus."""
     kept: KeptWeights | None = None
     """None where none are kept."""
+    broken_profiles: tuple[BrokenProfile, ...] = ()

@@ -63,6 +63,18 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What it might be taken for; first, where anything is, its own kind."""
     missing: tuple[str, ...] = ()
     """Evidence that was not available."""
+    note: str = ""
+    """What was wrong before the operator stopped it."""
+
+    @property
+    def told(self) -> str:
+        """The headline, and what came before it."""
+        return f"{self.headline}; {self.note}" if self.note else self.headline
+
+    @property
+    def troubled(self) -> bool:
+        """Whether there is anything to do about it: it failed, or runs and fails requests."""
+        return self.failed or (self.status == "running" and self.kind is not None)
 
     @property
     def failed(self) -> bool:

@@ -132,15 +132,18 @@ class _Compressed:
         return size
 
     def read(self, offset: int, count: int) -> bytes:
+        found = bytearray()
         try:
             self._file.seek(offset)
-            return self._file.read(count)
+            while len(found) < count and (chunk := self._file.read1(count - len(found))):
+                found += chunk
         except EOFError:
-            return b""  # Cut off, as by a node that died while compressing.
+            pass  # Cut off, as by a node that died while compressing.
         except (OSError, zlib.error) as error:
             raise PanelError(
                 f"{self._path} is damaged: {error}", "try zcat to save a part"
             ) from None
+        return bytes(found)
 
     def close(self) -> None:
         self._file.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual import events
 from textual.app import ComposeResult
 from textual.screen import ModalScreen
@@ -13,8 +15,10 @@ from panel.widgets.spans import Span, Tone
 class Ask(ModalScreen[bool]):
     """Yes by the key that asked, no by Escape; every other key waits."""
 
-    def __init__(self, question: str, key: str) -> None:
+    def __init__(self, question: str, key: str, still: Callable[[], bool] = lambda: True) -> None:
+        """`still`: whether what the question is about stands as it did when it was asked."""
         super().__init__()
+        self._still = still
         self._question = question
         self._key = key
 
@@ -32,10 +36,18 @@ class Ask(ModalScreen[bool]):
             ]
         )
 
+    def look_again(self) -> None:
+        """Go away where the question is no longer about what it was about."""
+        if self.is_current and not self._still():
+            self.notify("what was asked about has changed: press the key again", markup=False)
+            self.dismiss(False)
+
     def on_key(self, event: events.Key) -> None:
         """Take the answer."""
-        if event.character == self._key:
+        event.stop()
+        if not self._still():
+            self.look_again()
+        elif event.character == self._key:
             self.dismiss(True)
         elif event.key == "escape":
             self.dismiss(False)
-        event.stop()

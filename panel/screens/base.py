@@ -10,6 +10,7 @@ from textual import events
 from textual._styles_cache import StylesCache
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import VerticalScroll
 from textual.screen import Screen
 
 from panel.domain.errors import PanelError
@@ -17,14 +18,20 @@ from panel.logs.decode import clean
 from panel.screens.ask import Ask
 from panel.screens.keys import bindings_of
 from panel.screens.view import Desk, View
+from panel.widgets.plain_bars import PlainBars
 from panel.widgets.rows import Rows
-from panel.widgets.spans import Row, Span, Tone, spread
+from panel.widgets.spans import Row, Span, Tone, cells, clipped, spread
+
+_KEPT = ("back", "chat.back", "help", "help_typing", "leave")
+"""Keys that the line keeps on a screen that has no room for all."""
 
 
 class PanelScreen(Screen[None]):
     """A screen of the panel. Subclasses paint in `show`, which is called for each new view."""
 
     NAME: ClassVar[str]
+    NOTES: ClassVar[tuple[str, ...]] = ()
+    """What the help says beyond keys."""
     """In the help and in the header."""
     BINDINGS: ClassVar[list[BindingType]] = []
     AUTO_FOCUS = ""
@@ -54,6 +61,12 @@ class PanelScreen(Screen[None]):
         yield Rows([()], id="header")
         yield from self.compose_body()
         yield Rows([()], id="keys")
+
+    def on_mount(self) -> None:
+        """Draw scroll bars with the signs of the panel."""
+        if not self.desk.glyphs.braille:
+            for scroll in self.query(VerticalScroll):
+                scroll.vertical_scrollbar.renderer = PlainBars  # type: ignore[misc]
 
     def on_unmount(self) -> None:
         """Let go of what was painted: Textual would keep the lines of the last 1024 widgets."""
@@ -85,7 +98,9 @@ class PanelScreen(Screen[None]):
         name = (Span(f" {self.NAME}  ", Tone.BRIGHT), *title)
         hindrance = self.desk.view.hindrance
         told: Row = (Span(f"! {hindrance} ", Tone.WARN),) if hindrance else end
-        self.header(spread(name, told, self.size.width))
+        width, more = self.size.width, self.desk.glyphs.more
+        room = max(width - cells(told) - 1, cells(name[:1])) if told else width
+        self.header(clipped(spread(clipped(name, room, more), told, width), width, more))
 
     def on_screen_resume(self) -> None:
         """Catch up with what happened while another screen was shown, before anything is painted.
@@ -124,7 +139,7 @@ class PanelScreen(Screen[None]):
             self.run_worker(send(), group="act")
 
     def ask(self, question: str, key: str, request: Callable[[], Awaitable[object]]) -> None:
-        """Send a request after one more press of its key."""
+        """Send a request after one more press of its key, unless the launch changes meanwhile."""
 
         def answered(yes: bool | None) -> None:
             if yes:
@@ -133,7 +148,12 @@ class PanelScreen(Screen[None]):
         if self.desk.view.hindrance:
             self.tell(PanelError(self.desk.view.hindrance))
         else:
-            self.app.push_screen(Ask(question, key), answered)
+            self.app.push_screen(Ask(question, key, self.unchanged()), answered)
+
+    def unchanged(self) -> Callable[[], bool]:
+        """Return what says whether the launch and its state are still those of now."""
+        now = self.desk.view.subject
+        return lambda: self.desk.view.subject == now
 
     def tell(self, error: PanelError) -> None:
         """Show an error for some seconds."""
@@ -142,12 +162,17 @@ class PanelScreen(Screen[None]):
     def key_line(self) -> Row:
         """Return the keys that act now."""
         known = {binding.id: binding for binding in bindings_of(self, self.app)}
-        row: list[Span] = [Span(" ")]
+        keys: list[tuple[str, Row]] = []
         for offered in self.keys(self.desk.view):
             name, word = offered if isinstance(offered, tuple) else (offered, "")
             binding = known[name]
-            row += [
-                Span(binding.key_display or binding.key, Tone.KEY),
-                Span(f" {word or binding.description}  ", Tone.DIM),
-            ]
-        return tuple(row)
+            shown = self.desk.glyphs.plain(binding.key_display or binding.key)
+            does = word or binding.description
+            does = "" if does == shown else f" {does}"
+            keys.append((name, (Span(shown, Tone.KEY), Span(f"{does}  ", Tone.DIM))))
+        while 1 + sum(cells(row) for _, row in keys) - 2 > self.size.width:
+            spare = [at for at, (name, _) in enumerate(keys) if name not in _KEPT]
+            if not spare:
+                break
+            del keys[spare[-1]]
+        return (Span(" "), *(span for _, row in keys for span in row))

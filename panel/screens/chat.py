@@ -71,7 +71,8 @@ class ChatScreen(PanelScreen):
                 Span(f" #{launch.id} {launch.request.profile} "),
                 Span(f"{launch.state.value}  ", Tone.DIM),
             )
-        acceptance = launch.metrics.acceptance if launch and launch.metrics else None
+        metrics = launch.metrics if launch and view.live else None
+        acceptance = metrics.acceptance if metrics else None
         accept = (Span("  accept ", Tone.DIM), Span(f"{acceptance:.1f} ")) if acceptance else ()
         self.titled(title, (*self._speed, *accept))
         self._paint()
@@ -98,7 +99,8 @@ class ChatScreen(PanelScreen):
         if launch is None or not serves or launch.flags.get("model-path") != "moe-tiny":
             return []
         told = "moe-tiny is a tiny demo model: it speaks English and knows nothing"
-        return [BLANK, (Span(f"   {told}", Tone.DIM),), BLANK]
+        lines = wrap(told, max(self.size.width - 4, 20))
+        return [BLANK, *((Span(f"   {line}", Tone.DIM),) for line in lines), BLANK]
 
     def _empty(self) -> list[Row]:
         launch = self.desk.view.launch

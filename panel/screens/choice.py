@@ -54,7 +54,7 @@ class Choice(ModalScreen[str]):
                 (
                     Span(" Enter", Tone.KEY),
                     Span(" choose  ", Tone.DIM),
-                    Span("↑↓", Tone.KEY),
+                    Span("↑↓" if self._glyphs.braille else "up down", Tone.KEY),
                     Span(" move  ", Tone.DIM),
                     Span("Esc", Tone.KEY),
                     Span(" back", Tone.DIM),

@@ -133,7 +133,7 @@ class HangScreen(TextScreen, inherit_bindings=False):
                 self._do(launch, step)
 
         number = str(get_args(Step).index(step))
-        self.app.push_screen(Ask(f"{_ASKED[step]} ", number), answered)
+        self.app.push_screen(Ask(f"{_ASKED[step]} ", number, self.unchanged()), answered)
 
     def action_next(self) -> None:
         """Do the lowest step that is left."""

@@ -11,7 +11,7 @@ from panel.screens.base import PanelScreen
 from panel.screens.keys import bindings_of
 from panel.screens.text import TextScreen
 from panel.screens.view import Desk, View
-from panel.widgets.spans import BLANK, Row, Span, Tone, fit
+from panel.widgets.spans import BLANK, Row, Span, Tone, clipped, fit, wrap
 
 
 def table(bindings: Iterable[Binding]) -> list[tuple[str, str]]:
@@ -39,17 +39,22 @@ class HelpScreen(TextScreen):
         own = table(bindings_of(self._screen))
         everywhere = table(bindings_of(self.app))
         yield BLANK
-        yield from (_row(key, sentence) for key, sentence in own)
+        yield from (self._row(key, sentence) for key, sentence in own)
         yield BLANK
+        for note in self._screen.NOTES:
+            yield from ((Span(f"  {line}"),) for line in wrap(note, self.text_width - 3))
+            yield BLANK
         yield self.desk.glyphs.rule((Span("everywhere", Tone.BRIGHT),), self.text_width)
-        yield from (_row(key, sentence) for key, sentence in everywhere)
+        yield from (self._row(key, sentence) for key, sentence in everywhere)
         yield BLANK
         yield self.desk.glyphs.rule((Span("signs", Tone.BRIGHT),), self.text_width)
         signs: list[Span] = [Span("  ")]
         for state in self.desk.glyphs.states:
             signs += [self.desk.glyphs.process(state), Span(f" {state.value}   ", Tone.DIM)]
-        yield (*signs, Span("!", Tone.WARN), Span(" warning", Tone.DIM))
+        row = (*signs, Span("!", Tone.WARN), Span(" warning", Tone.DIM))
+        yield clipped(row, self.text_width, self.desk.glyphs.more)
 
-
-def _row(key: str, sentence: str) -> Row:
-    return Span(f"  {fit(key, 8)}", Tone.KEY), Span(sentence)
+    def _row(self, key: str, sentence: str) -> Row:
+        glyphs = self.desk.glyphs
+        row = (Span(f"  {fit(glyphs.plain(key), 8)}", Tone.KEY), Span(sentence))
+        return clipped(row, self.text_width, glyphs.more)

@@ -17,7 +17,7 @@ from panel.screens.record import RecordScreen
 from panel.screens.view import Desk, View
 from panel.widgets import history_rows
 from panel.widgets.rows import Rows
-from panel.widgets.spans import BLANK, Span, Tone
+from panel.widgets.spans import BLANK, Span, Tone, clipped
 
 
 class HistoryScreen(PanelScreen):
@@ -65,7 +65,7 @@ class HistoryScreen(PanelScreen):
             self._asked = asked
             self._load()
         records, rows = self.records, self.query_one("#records", Rows)
-        known = f"{len(records)} launches" if records else ""
+        known = f"{len(records)} launch{'es' * (len(records) > 1)}" if records else ""
         self.titled((Span(known, Tone.DIM),))
         if not records:
             told = "nothing launched yet: Esc, then r launches"
@@ -80,7 +80,8 @@ class HistoryScreen(PanelScreen):
             history_rows.record(one, before, self.size.width, self.desk.glyphs)
             for one, before in list(zip(records, befores, strict=True))[first : first + room]
         ]
-        rows.show([history_rows.HEAD, *shown], self._cursor - first + 1)
+        head = clipped(history_rows.HEAD, self.size.width, self.desk.glyphs.more)
+        rows.show([head, *shown], self._cursor - first + 1)
 
     @work(group="ledger", exclusive=True)
     async def _load(self) -> None:

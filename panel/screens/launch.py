@@ -26,7 +26,7 @@ from panel.widgets.spans import BLANK, Span, Tone
 
 _PAUSE_S = 0.15
 """A held key asks for one plan, not for thirty."""
-_NEED_NO_PLAN = ("e", "s", "u", "up", "down")
+_NEED_NO_PLAN = ("e", "s", "u", "up", "down", "pageup", "pagedown")
 _TOGGLE_NOTES = {
     "ep": "on, off, or the number of ranks that share the experts",
     "spec": "off, ngram or eagle3, or ngram:N with N drafted tokens",
@@ -47,6 +47,8 @@ class LaunchScreen(PanelScreen):
         key("slash", "all_flags", "all flags", "Search and edit any flag", "launch.flags", "/"),
         key("up", "move(-1)", "up", "Row above", "launch.up", "↑"),
         key("down", "move(1)", "down", "Row below", "launch.down", "↓"),
+        key("pageup", "scroll(-1)", "page up", "Rows above", "launch.pageup", "PgUp"),
+        key("pagedown", "scroll(1)", "page down", "Rows below", "launch.pagedown", "PgDn"),
         key("enter", "enter", "edit", "Edit the row, or apply its remedy", "launch.enter", "Enter"),
         key("a", "apply", "apply", "Apply the remedy of the row, else the first", "launch.apply"),
         key("u", "undo", "undo", "Take the last change back", "launch.undo"),
@@ -64,6 +66,13 @@ class LaunchScreen(PanelScreen):
         self._flags: list[Flag] = []
         self._cursor = 0
         self._editing = ""
+        self._opened_with = draft
+        self._base: tuple[str, ...] | None = None
+        """Chips of the plan without changes."""
+        self._top = 0
+        """The first row shown, where there is no room for all."""
+        self._to_cursor = True
+        """Whether the cursor has to be in sight."""
 
     def compose_body(self) -> ComposeResult:
         """Yield form and plan, and the line that edits a value."""
@@ -96,7 +105,7 @@ class LaunchScreen(PanelScreen):
         against = f"against #{launch.id} {launch.state.value} " if launch else ""
         profile = f"{plan.request.profile}/{plan.engine}  " if plan else ""
         self.titled(
-            (Span(profile), Span(" ".join(plan.chips) if plan else "", Tone.DIM)),
+            (Span(profile), Span(glyphs.plain(" ".join(plan.chips)) if plan else "", Tone.DIM)),
             (Span(against, Tone.DIM),),
         )
         form = self.query_one("#form", Rows)
@@ -105,12 +114,18 @@ class LaunchScreen(PanelScreen):
             told = self._trouble or "asking the supervisor for a plan"
             form.show([BLANK, (Span(f"   {told}", tone),)])
             return
-        rows, targets = launch_rows.page(plan, self._flags, launch, self._trouble, width, glyphs)
-        room = form.size.height - len(rows)
-        if room > 2:
-            rows += launch_rows.command(plan, width, room, glyphs)
-        self._cursor = min(self._cursor, len(targets) - 1)
-        form.show(rows, targets[self._cursor])
+        page = launch_rows.page(plan, self._flags, launch, self._trouble, width, glyphs)
+        self._cursor = min(self._cursor, len(page.targets) - 1)
+        room, at = form.size.height, page.targets[self._cursor]
+        if room - len(page.rows) > 2:
+            more = launch_rows.command(plan, width, room - len(page.rows), glyphs)
+            form.show([*page.rows, *more], at)
+            return
+        if self._to_cursor:
+            self._top = min(max(self._top, at - room + 2), at)
+        self._top = min(max(self._top, 0), max(len(page.rows) - room, 0))
+        shown = launch_rows.window(page, self._top, room)
+        form.show(shown, at - self._top if self._top <= at < self._top + room else None)
 
     # What changes the draft
 
@@ -125,6 +140,8 @@ class LaunchScreen(PanelScreen):
         try:
             self.plan = await self.desk.client.plan(self.draft.request())
             self._trouble = ""
+            if self.draft == Draft(profile=self.draft.profile):
+                self._base = self.plan.chips
             if not self._flags:
                 self._flags = await self.desk.client.flags(self.plan.request.profile)
         except PanelError as error:
@@ -147,7 +164,7 @@ class LaunchScreen(PanelScreen):
     def action_flip(self, toggle: str) -> None:
         """Turn EP or speculation over."""
         if self.plan:
-            self._change(self.draft.flipped(toggle, self.plan.chips))
+            self._change(self.draft.flipped(toggle, self.plan.chips, self._base))
 
     def action_edit(self, name: str) -> None:
         """Edit a toggle's text or a flag's value."""
@@ -190,15 +207,20 @@ class LaunchScreen(PanelScreen):
         """Start from another profile; what was changed is left behind, undo brings it back."""
         snapshot = self.desk.view.snapshot
         profiles = snapshot.profiles if snapshot else ()
+        broken = snapshot.broken_profiles if snapshot else ()
 
         def find(needle: str) -> list[Option]:
-            return [
-                Option(one.name, one.engine, one.note) for one in profiles if needle in one.name
-            ]
+            options = [Option(one.name, one.engine, one.note) for one in profiles]
+            options += [Option(one.name, "wrong file", one.error) for one in broken]
+            return [option for option in options if needle in option.name]
 
         def chosen(name: str | None) -> None:
             if name is not None:
-                self._flags = []
+                wrong = next((one.error for one in broken if one.name == name), "")
+                if wrong:
+                    self.tell(PanelError(wrong))
+                    return
+                self._flags, self._base = [], None
                 self._change(Draft(profile=name))
 
         self.app.push_screen(Choice("profiles", find, self.desk.glyphs), chosen)
@@ -206,7 +228,20 @@ class LaunchScreen(PanelScreen):
     def action_move(self, by: int) -> None:
         """Move the cursor over the form and the remedies."""
         self._cursor = min(max(self._cursor + by, 0), FIELDS + len(self._remedies()) - 1)
+        self._to_cursor = True
         self.refresh_view()
+
+    def action_scroll(self, pages: int) -> None:
+        """Look at other rows, where there is no room for all."""
+        self._top += pages * max(self.query_one("#form", Rows).size.height - 2, 1)
+        self._to_cursor = False
+        self.refresh_view()
+
+    def action_back(self) -> None:
+        """Leave; what was changed is gone, and said to be."""
+        if self.draft != self._opened_with:
+            self.notify("left without launching: the changes are dropped", markup=False)
+        super().action_back()
 
     def action_enter(self) -> None:
         """Do what the row under the cursor is for."""

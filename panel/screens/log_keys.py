@@ -22,7 +22,7 @@ LOG_KEYS: list[BindingType] = [
     key("g,home", "home", "first", "First line of the log", "logs.home", "g"),
     key("G,end", "end", "last", "Last line, then follow", "logs.end", "G"),
     key("T", "moment", "go to time", "Go to 751, 12:31, 13:45:07, crash-10", "logs.moment"),
-    key("enter", "open", "open", "Open a traceback, JSON, a long line", "logs.open", "Enter"),
+    key("enter", "open", "open", "Open traceback, JSON, long line", "logs.open", "Enter"),
     key("equals_sign", "fold", "fold", "Equal lines of ranks as one row", "logs.fold", "="),
     key("l", "lanes", "lanes", "Ranks side by side", "logs.lanes"),
     key("w", "wrap", "wrap", "Break long lines, or do not", "logs.wrap"),

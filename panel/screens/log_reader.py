@@ -29,12 +29,18 @@ from panel.widgets.spans import Span, Tone
 _TAIL = 32 << 10
 _MOST_STEPS = 8
 _LEDGER = 200
+_NEAR = 64
+"""Rows of others that may stand between a line and its traceback."""
 
 
 class LogReader(PanelScreen):
     """Reads; what is found and kept is the business of `LogsScreen`."""
 
     NAME = "logs"
+    NOTES = (
+        "The right edge is a map of the log's time, from launch (top) to now: a block where there "
+        "are errors, the higher the more; a thin bar where the screen stands.",
+    )
     BINDINGS: ClassVar[list[BindingType]] = LOG_KEYS
 
     def __init__(self, desk: Desk, spot: Spot | None = None) -> None:
@@ -234,11 +240,25 @@ class LogReader(PanelScreen):
     def action_open(self) -> None:
         """Open what is closed at the current line, or close it."""
         row = self.page.current
-        if row is not None:
-            if self.page.follows:
-                self.page.hold()
-            self.feed.rows.toggle(row_place(row))
-            self.moved()
+        if row is None:
+            return
+        below = None if self.page.opens else self._traceback_below()
+        if below is not None:
+            self.page.go(below)
+            row = self.feed.rows.visible[below]
+        if self.page.follows:
+            self.page.hold()
+        self.feed.rows.toggle(row_place(row))
+        self.moved()
+
+    def _traceback_below(self) -> int | None:
+        """Return the row of the traceback that the current line announces."""
+        rows, at = self.feed.rows, self.page.current_index
+        said, *later = rows.visible[at : at + _NEAR]
+        for by, row in enumerate(later, start=1):
+            if row.first.source == said.first.source:
+                return at + by if rows.frames(row) else None
+        return None
 
     def action_fold(self) -> None:
         """Show equal lines of several ranks as one row, or each."""

@@ -42,7 +42,7 @@ class LogsScreen(LogWalker):
         super().__init__(desk, spot)
         self._filtered: FoundFeed | None = None
 
-    def keys(self, view: View) -> Iterable[str]:
+    def keys(self, view: View) -> Iterable[str | tuple[str, str]]:
         """Offer what acts now, as far as the line is long."""
         page, rows = self.page, self.feed.rows
         offered = [
@@ -68,7 +68,8 @@ class LogsScreen(LogWalker):
             if acts and self._cells(name) <= room:
                 room -= self._cells(name)
                 yield name
-        yield from ("back", "help")
+        yield ("back", "all lines") if self._filtered else "back"
+        yield "help"
 
     def _cells(self, name: str) -> int:
         binding = next(b for b in bindings_of(self, self.app) if b.id == name)
@@ -91,7 +92,7 @@ class LogsScreen(LogWalker):
         """Why a line that was gone to is not among the rows."""
         if self._filtered is None:
             return super().missing
-        return PanelError("the filter hides that line", "& then Esc shows all")
+        return PanelError("the filter hides that line", "Esc shows all")
 
     def paint(self) -> None:
         """Paint the header, the view and the keys."""
@@ -149,6 +150,14 @@ class LogsScreen(LogWalker):
         """Ask for a pattern of which only the lines are shown."""
         finder = self.searches[Kind.FILTER]
         self.ask_for("&", finder.query.pattern if finder else "", self._filter)
+
+    def action_back(self) -> None:
+        """Show all lines again, else leave."""
+        if self._filtered is None:
+            super().action_back()
+        else:
+            self._filter("")
+            self.paint()
 
     def on_prompt_closed(self) -> None:
         """Search or filter no longer."""

@@ -100,7 +100,7 @@ class NodeScreen(PanelScreen):
         if launch is None:
             first = ("node.relaunch", "launch")
             return first, "node.configure", "node.gpus", "node.history", "help", "leave"
-        failed = launch.verdict is not None and launch.verdict.failed
+        failed = launch.verdict is not None and launch.verdict.troubled
         triage = ("node.triage",) if failed else ()
         if launch.suspicion is not None:
             look = ("node.diagnose", "node.stacks", "node.logs", "node.gpus")
@@ -123,8 +123,15 @@ class NodeScreen(PanelScreen):
             told = Span(view.hindrance, Tone.WARN if view.lost else Tone.DIM)
             self.header((Span(" moepanel  ", Tone.BRIGHT), told))
             return
-        self.header(node_rows.header(snapshot, view.lost, width, glyphs))
-        self.query_one("#figures", Rows).show([node_rows.figures(snapshot, width, glyphs)])
+        lost = view.lost is not None
+        if lost:
+            self.header(node_rows.lost(snapshot, self.desk.goes_on, width, glyphs))
+        else:
+            self.header(node_rows.header(snapshot, width, glyphs))
+        figures = node_rows.figures(snapshot, width, glyphs)
+        if lost and view.as_of is not None:
+            figures = node_rows.past(snapshot, self.desk.clock() - view.as_of)
+        self.query_one("#figures", Rows).show([figures])
         launch = snapshot.launch
         log.display = title.display = launch is not None
         if launch is None:

@@ -15,6 +15,7 @@ from textual.screen import ModalScreen, Screen
 
 from panel.client import Client, Lost
 from panel.domain.snapshot import Snapshot
+from panel.screens.ask import Ask
 from panel.screens.base import PanelScreen
 from panel.screens.help import HelpScreen
 from panel.screens.keys import bindings_of, key
@@ -67,6 +68,7 @@ class Panel(App[None]):
         self._typist = Typist(self, super().on_event, self._holds)
         self.desk = Desk(client, engine, ASCII if ascii_signs else UNICODE, clock)
         self.animation_level = "none"
+        self.set_class(ascii_signs, "-ascii")
         self.register_theme(QUIET)
         if "TEXTUAL_THEME" not in os.environ:
             self.theme = QUIET.name
@@ -95,11 +97,13 @@ class Panel(App[None]):
     @work(group="events")
     async def _listen(self) -> None:
         known: Snapshot | None = None
+        since: float | None = None
         async for word in self.desk.client.events():
             if isinstance(word, Lost):
-                self.post_message(News(View(known, word.reason)))
+                since = self.desk.clock() if since is None else since
+                self.post_message(News(View(known, word.reason, since)))
             else:
-                known = word
+                known, since = word, None
                 self.post_message(News(View(word)))
 
     def on_news(self, news: News) -> None:
@@ -118,6 +122,8 @@ class Panel(App[None]):
         for screen in reversed(self.screen_stack):
             if isinstance(screen, PanelScreen):
                 screen.refresh_view()
+            elif isinstance(screen, Ask):
+                screen.look_again()
             if not isinstance(screen, ModalScreen):
                 break
 

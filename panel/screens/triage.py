@@ -109,9 +109,10 @@ class TriageScreen(TextScreen, inherit_bindings=False):
         """Return the verdict's rows."""
         launch, verdict = self._launch, self._failure
         if launch is None or verdict is None:
-            told = launch.verdict.headline if launch and launch.verdict else ""
-            also = f"; {told}" if told and not told.startswith("nothing has failed") else ""
-            return [BLANK, (Span(f"   nothing has failed{also}", Tone.DIM),)]
+            told = launch.verdict.told if launch and launch.verdict else ""
+            nothing = "nothing has failed"
+            text = told if told.startswith(nothing) else f"{nothing}; {told}" if told else nothing
+            return [BLANK, (Span(f"   {text}", Tone.DIM),)]
         width, height = self.text_width, self.size.height
         look = Look(width, height, self.desk.glyphs, self._unfolded, self._chosen)
         return page(Case(launch, verdict, self.findings), look)
@@ -119,7 +120,7 @@ class TriageScreen(TextScreen, inherit_bindings=False):
     @property
     def _failure(self) -> Verdict | None:
         verdict = self._launch.verdict if self._launch else None
-        return verdict if verdict and verdict.failed else None
+        return verdict if verdict and verdict.troubled else None
 
     @property
     def _changing(self) -> list[Advice]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from panel.client import Client
 from panel.domain.snapshot import PROTOCOL, LaunchView, Snapshot
+from panel.domain.states import LaunchState
 from panel.talk import EngineClient
 from panel.widgets.glyphs import Glyphs
 
@@ -18,6 +20,13 @@ class View:
 
     snapshot: Snapshot | None = None
     lost: str | None = None
+    as_of: float | None = None
+    """Seconds since 1970 when the supervisor was lost."""
+
+    @property
+    def subject(self) -> tuple[str, str]:
+        """What a question is about: the launch and its state."""
+        return (self.launch.uuid, self.launch.state) if self.launch else ("", "")
 
     @property
     def launch(self) -> LaunchView | None:
@@ -44,6 +53,11 @@ class View:
         return ""
 
 
+def exists(pid: int) -> bool:
+    """Return whether this node has such a process."""
+    return os.path.exists(f"/proc/{pid}")
+
+
 @dataclass(slots=True)
 class Desk:
     """Shared by all screens."""
@@ -54,4 +68,15 @@ class Desk:
     glyphs: Glyphs
     clock: Callable[[], float] = time.time
     """Seconds since 1970."""
+    exists: Callable[[int], bool] = exists
+    """Whether this node has a process of that id."""
     view: View = field(default_factory=View)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the launch shown lives on while no supervisor answers."""
+        launch = self.view.launch
+        if launch is None or launch.state not in (LaunchState.LAUNCHING, LaunchState.SERVING):
+            return False
+        left = [process for process in launch.processes if process.exit is None]
+        return any(process.node or self.exists(process.pid) for process in left)

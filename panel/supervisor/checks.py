@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 from panel.domain.plan import Problem, Severity
+from panel.supervisor.ports import listener
 
 _MIB = 1 << 20
 _LEAST_FREE = 64 * _MIB
@@ -25,7 +26,8 @@ def port_problems(host: str, port: int) -> tuple[Problem, ...]:
         free = next((other for other in others if not _bind_error(host, other)), None)
         remedy = {} if free is None else {"port": str(free)}
         way_out = "stop that one" if free is None else f"stop that one or take port {free}"
-        text = f"port {port} of {host} is taken by another process; {way_out}"
+        holder = listener(port) or "another process"
+        text = f"port {port} of {host} is taken by {holder}; {way_out}"
         return (Problem(severity="refusal", text=text, flag="port", remedy=remedy),)
     if error.errno == errno.EACCES:
         text = f"port {port} is for root only; take one above 1023"

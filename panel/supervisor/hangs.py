@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from panel.domain.errors import UsageError
-from panel.domain.hang import HangView, Step, Suspicion
+from panel.domain.hang import HangView, Step, Suspicion, stopped_words
 from panel.domain.states import LaunchState
+from panel.domain.verdict import Evidence
 from panel.probes.hang import core
 from panel.probes.hang.ladder import Means, Outcome, next_rung, plan
 from panel.probes.hang.suspect import Pulse, suspect, suspect_stall
@@ -44,9 +45,12 @@ class Hangs:
         if found is not None and self.suspicion is None:
             log.warning("launch %d may hang: %s", launch.spec.id, found.text)
             self._done.clear()
+            launch.found = ()
             self._probes.record_gpus(launch)
             self._start(self._climb())
         self.suspicion = found
+        if launch.run.state in _WATCHED:
+            launch.suspicion = found
 
     def first_death(self) -> None:
         """Take the survivors' stacks and the GPUs as they are, while they are."""
@@ -96,6 +100,7 @@ class Hangs:
                 outcome = await hang_steps.cuda_core(launch, self.suspicion)
         log.info("launch %d, %s: %s", launch.spec.id, step, outcome.result)
         self._done[step] = outcome
+        self._launch.found = tuple(evidence(self._done))
 
     def _means(self) -> Means:
         launch = self._launch
@@ -124,12 +129,33 @@ class Hangs:
             log.error("looking at launch %d failed", self._launch.spec.id, exc_info=error)
 
 
+def evidence(done: Mapping[Step, Outcome]) -> Iterator[Evidence]:
+    """Yield what the steps found, as evidence of a verdict: by the file each of them left."""
+    for step, outcome in done.items():
+        source = outcome.file or f"hang/{step}"
+        yield Evidence(source=source, offset=0, line=1, text=outcome.result)
+
+
 def _suspicion(launch: Launch) -> Suspicion | None:
     """Return why it is taken to be hanging: by its beats, else by its figures."""
     if pulses := _pulses(launch):
-        return suspect(pulses, launch.t)
+        return name_stopped(suspect(pulses, launch.t), _stopped(launch))
     ranks = sorted(each.rank for each in launch.run.processes.values() if each.rank is not None)
     return suspect_stall(launch.metrics.stalled(time.monotonic()), ranks, launch.t)
+
+
+def name_stopped(found: Suspicion | None, stopped: Sequence[int]) -> Suspicion | None:
+    """Return a suspicion with the ranks that a signal stopped: for those the others wait."""
+    if found is None or not stopped:
+        return found
+    text = f"{stopped_words(stopped)}; {found.text}"
+    return Suspicion(since=found.since, ranks=tuple(stopped), text=text)
+
+
+def _stopped(launch: Launch) -> list[int]:
+    processes = launch.run.processes
+    ranks = (processes[pid].rank for pid in launch.stopped if pid in processes)
+    return sorted(rank for rank in ranks if rank is not None)
 
 
 def _pulses(launch: Launch) -> list[Pulse]:

@@ -6,22 +6,27 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from panel.domain.events import Event, MemoryTaken, PhaseEvent, State
+from panel.domain.hang import Suspicion
 from panel.domain.nodes import with_nodes
 from panel.domain.run import Run, phase_seconds, reduce_all
 from panel.domain.states import LaunchState
-from panel.domain.verdict import Verdict
+from panel.domain.verdict import Evidence, Verdict
 from panel.domain.wire import LaunchRecord
 from panel.engines.base import Engine, Progress, Pulse
+from panel.probes.hang.look import Standing
 from panel.probes.series import History
 from panel.supervisor import procfs
 from panel.supervisor.evidence import EventReader, Folder, LaunchSpec, append_event, write_json
 from panel.supervisor.judge import Judge
 from panel.supervisor.keepers import Keeper
+from panel.supervisor.watch.late import LateRanks
 from panel.supervisor.watch.logs import LogSampler
 from panel.supervisor.watch.metrics import MetricsHistory
 from panel.supervisor.watch.processes import ProcessSampler, Usage
-from panel.triage.triage import revise
+from panel.triage.triage import hung_before, revise
 
 
 class Samples(NamedTuple):
@@ -60,9 +65,14 @@ class Launch:
         self.metrics = MetricsHistory(engine.metric_names)
         self.history = History(folder.series)
         self.verdict: Verdict | None = None
+        self.suspicion: Suspicion | None = None
+        """Why it is taken to be hanging, or was when it was stopped."""
+        self.found: tuple[Evidence, ...] = ()
+        """What the steps of looking at a hang found."""
         self._judge = Judge(folder, spec, engine)
         self._events = EventReader(folder)
         self._processes = ProcessSampler()
+        self.late = LateRanks()
         self._stopped: set[int] = set()
         self._pulse: Pulse | None = None
 
@@ -124,13 +134,32 @@ class Launch:
                 self._stopped ^= {pid}
                 self.record_event(State(t=round(self.t, 6), pid=pid, state="T" if stopped else "R"))
 
+    @property
+    def stopped(self) -> frozenset[int]:
+        """The pids of the living processes that a signal stopped."""
+        return frozenset(pid for pid in self._stopped if pid not in self.run.deaths)
+
+    def look_for_late(self) -> None:
+        """Note for whom the others wait."""
+        if self.run.state is not LaunchState.SERVING:
+            return
+        metrics = self.metrics.metrics()
+        standings = [
+            Standing(rank, beat.meetings, beat.waiting)
+            for rank, beat in enumerate(self.samples.beats)
+            if beat is not None and beat.meetings
+        ]
+        self.late.look(self.t, standings, idle=metrics is None or not metrics.running)
+
     def judge(self) -> None:
         """Bring the verdict up to date and into its file, where something has happened."""
         now = self._judge.verdict(self.t, self._beats(), not self.run.live)
         if now is not None:
             now = with_nodes(now, self.spec.world_size, self.spec.plan.nodes)
+            now = self._with_hang(now)
         # A launch in good health needs none; one that is being stopped gets its when it is down.
-        early = now and (now.status == "running" or (now.status == "stopped" and self.run.live))
+        well = now and now.status == "running" and not now.troubled and not self.stopped
+        early = well or (now and now.status == "stopped" and self.run.live)
         if now is None or (early and self.verdict is None):
             return
         verdict = revise(self.verdict, now)
@@ -166,11 +195,18 @@ class Launch:
             ready_s=None if self.run.ready_t is None else round(self.run.ready_t, 3),
             flags=plan.values(),
             phases=phase_seconds(self.run),
-            outcome=self.verdict.headline if self.verdict else "",
+            outcome=self.verdict.told if self.verdict else "",
             tok_s=self.metrics.best,
             versions=self.spec.versions,
             env=self.spec.env,
         )
+
+    def _with_hang(self, now: Verdict) -> Verdict:
+        if now.status == "hung":
+            return msgspec.structs.replace(now, evidence=now.evidence + self.found)
+        if now.status == "stopped":
+            return msgspec.structs.replace(now, note=hung_before(self.verdict, self.suspicion))
+        return now
 
     def _note_phases(self) -> None:
         """Note what the log alone tells; ranks with a heartbeat note their phases themselves."""

@@ -177,7 +177,7 @@ class Node:
             t=launch.t,
             live=live,
             state=launch.state,
-            outcome=launch.verdict.headline if launch.verdict else "",
+            outcome=launch.verdict.told if launch.verdict else "",
             events=events.decode(errors="replace"),
             end=offset + len(events),
         )
@@ -269,6 +269,7 @@ class Node:
                 ),
                 host=self._host,
                 profiles=self._profiles.profiles,
+                broken_profiles=self._profiles.broken,
                 launch=view_launch(launch, self._suspicion) if launch else None,
                 gpus=self._probes.gpus(launch),
                 kept=self._kept.weights,

@@ -35,8 +35,13 @@ class Prepared(NamedTuple):
     def refuse(self, force: bool = False) -> None:
         """Raise `RefusedError` where the plan says that it cannot work."""
         if self.plan.refused and not force:
-            texts = [each.text for each in self.plan.problems if each.severity == "refusal"]
-            raise RefusedError("; ".join(texts))
+            against = [each for each in self.plan.problems if each.severity == "refusal"]
+            mends = {name: text for each in against for name, text in each.remedy.items()}
+            words = (
+                f"--set {name}={text}" if text else f"--unset {name}"
+                for name, text in mends.items()
+            )
+            raise RefusedError("; ".join(each.text for each in against), " ".join(words))
 
 
 class Basis(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from panel.domain.exits import exit_words
 from panel.domain.hang import Suspicion
 from panel.domain.nodes import own_pid
@@ -30,7 +32,8 @@ def view_launch(launch: Launch, suspicion: Suspicion | None = None) -> LaunchVie
     run, spec = launch.run, launch.spec
     # Until its keeper is gone too, the next launch has to wait.
     state = launch.state if run.live or not launch.live else LaunchState.STOPPING
-    processes = tuple(_view_process(launch, process) for process in _shown(run))
+    late = launch.late.shares(launch.t)
+    processes = tuple(_view_process(launch, process, late) for process in _shown(run))
     behind = [each.phase for each in processes if each.rank is not None and each.exit is None]
     return LaunchView(
         id=spec.id,
@@ -72,7 +75,7 @@ def _shown(run: Run) -> list[Process]:
     return sorted(shown, key=lambda each: (each.rank is None, each.rank or 0))
 
 
-def _view_process(launch: Launch, process: Process) -> ProcessView:
+def _view_process(launch: Launch, process: Process, late: Mapping[int, float]) -> ProcessView:
     run, nodes = launch.run, launch.spec.plan.nodes
     beat = _beat(launch, process)
     usage = launch.samples.usage.get(process.pid, Usage(0.0, 0, 0))
@@ -86,7 +89,7 @@ def _view_process(launch: Launch, process: Process) -> ProcessView:
         source=process.source,
         pid=own_pid(process.pid) if nodes else process.pid,
         node=process.source if nodes else "",
-        state=_state(process, phase, beat),
+        state=_state(launch, process, phase, beat),
         rank=process.rank,
         title=process.title,
         phase=phase,
@@ -100,6 +103,8 @@ def _view_process(launch: Launch, process: Process) -> ProcessView:
         threads=usage.threads,
         last_line=(beat.said if beat else "") or said,
         exit=_exit(launch, process),
+        stopped=process.pid in launch.stopped,
+        late=round(late.get(-1 if process.rank is None else process.rank, 0.0), 3),
     )
 
 
@@ -109,10 +114,10 @@ def _beat(launch: Launch, process: Process) -> Progress | None:
     return None if rank is None or rank >= len(beats) else beats[rank]
 
 
-def _state(process: Process, phase: str, beat: Progress | None) -> ProcessState:
+def _state(launch: Launch, process: Process, phase: str, beat: Progress | None) -> ProcessState:
     if process.exited is not None:
         return ProcessState.STOPPED if process.expected else ProcessState.FAILED
-    if beat and beat.age is not None and beat.age > STALE_S:
+    if process.pid in launch.stopped or (beat and beat.age is not None and beat.age > STALE_S):
         return ProcessState.STALE
     return ProcessState.SERVING if phase == Phase.SERVING else ProcessState.BUSY
 
@@ -122,4 +127,7 @@ def _exit(launch: Launch, process: Process) -> ProcessExit | None:
         return None
     code = process.exited.code
     words = exit_words(code, dict(launch.engine.exit_words))
+    if process.expected and code is not None and code < 0:
+        # Who asked for the end is known: no guess at another killer.
+        words = words.partition(",")[0]
     return ProcessExit(t=process.exited.t, code=code, words=words)

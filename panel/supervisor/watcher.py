@@ -69,6 +69,8 @@ class Watcher:
             self._keep_figures()
         if slow or launch.run.state is not LaunchState.SERVING:
             launch.sample()
+        if slow:
+            launch.look_for_late()
         if launch.keeper is None and launch.run.live:
             self._sweep_rest()
         launch.judge()
@@ -110,7 +112,7 @@ class Watcher:
         self.launch.settle()
         if self._probe is not None:
             self._probe.cancel()
-        outcome = self.launch.verdict.headline if self.launch.verdict else ""
+        outcome = self.launch.verdict.told if self.launch.verdict else ""
         log.info("launch %d %s: %s", self.launch.spec.id, self.launch.state, outcome)
 
     def _keeper_ended(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from panel.domain.events import Gang
+from panel.domain.hang import stopped_words
 from panel.domain.redact import redact
 from panel.domain.verdict import Related, Status, Verdict
 from panel.triage.advice import advise
@@ -10,6 +13,7 @@ from panel.triage.cause import Cause
 from panel.triage.root import find_cause
 from panel.triage.scene import NEVER, Scene
 from panel.triage.signature import Catalog
+from panel.triage.trouble import find_trouble
 from panel.triage.words import evidence, headline, reason, secondary
 
 _REFUSING = ("cli", "config")
@@ -37,6 +41,9 @@ def conclude(scene: Scene) -> Verdict:
         return _plain(
             scene, "stopped", "ended without any sign of a failure", "operator_stop", None
         )
+    trouble = find_trouble(scene)
+    if trouble is not None:
+        return _troubled(scene, trouble)
     return _plain(scene, "running", _running(scene), None, None)
 
 
@@ -74,6 +81,12 @@ def _failed(scene: Scene, cause: Cause) -> Verdict:
         related=related(scene.catalog, cause.kind),
         missing=scene.missing,
     )
+
+
+def _troubled(scene: Scene, cause: Cause) -> Verdict:
+    """Return the verdict on an engine that runs and answers with errors."""
+    text = f"requests fail: {cause.who} {cause.what}: {cause.detail}"
+    return msgspec.structs.replace(_failed(scene, cause), status="running", headline=redact(text))
 
 
 def _family(scene: Scene, kind: str) -> str | None:
@@ -117,7 +130,6 @@ def _stops(scene: Scene) -> dict[str, str]:
 
 def _running(scene: Scene) -> str:
     if scene.gang.stopped:
-        ranks = ", ".join(str(rank) for rank in sorted(scene.gang.stopped))
-        return f"nothing has failed; rank {ranks} is stopped (state T) for now"
+        return f"nothing has failed; {stopped_words(sorted(scene.gang.stopped))} for now"
     phase = scene.phase(None)
     return f"nothing has failed{f'; last phase seen: {phase}' if phase else ''}"

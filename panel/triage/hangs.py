@@ -8,7 +8,7 @@ from panel.probes.hang.look import Standing, laggards
 from panel.probes.hang.suspect import patience
 from panel.triage.cause import Cause, subject
 from panel.triage.mark import Mark
-from panel.triage.scene import NEVER, Scene
+from panel.triage.scene import NEVER, Beat, Scene
 from panel.triage.victims import silent_ranks, sure
 
 STOPPED_S = 30.0
@@ -33,6 +33,7 @@ def find_hang(scene: Scene) -> Cause | None:
         and (
             min(scene.lived(rank), asked) - since >= STOPPED_S
             or any(mark.t >= since for mark in signs)
+            or _stale(scene)
         )
     }
     if stopped:
@@ -98,7 +99,7 @@ def _of(scene: Scene, marks: list[Mark], roots: tuple[int, ...]) -> Cause:
 
 
 def _by_beats(scene: Scene) -> Cause | None:
-    stale = [beat for beat in scene.beats if beat.age >= STALE_S and beat.phase == "serving"]
+    stale = _stale(scene)
     if not stale:
         return None
     late = laggards([Standing(beat.rank, beat.meetings, beat.waiting) for beat in stale])
@@ -111,6 +112,10 @@ def _by_beats(scene: Scene) -> Cause | None:
         "unknown_hang", roots, scene.t - oldest, subject(roots, "the gang"), what,
         "high" if late else sure(roots), "serving", hung=True,
     )  # fmt: skip
+
+
+def _stale(scene: Scene) -> list[Beat]:
+    return [beat for beat in scene.beats if beat.age >= STALE_S and beat.phase == "serving"]
 
 
 def _by_ledger(scene: Scene) -> Cause | None:

@@ -50,6 +50,8 @@ class Lore:
         """Rank by PCI address, as NCCL tells."""
         self.serving: tuple[float, int] | None = None
         """When the engine last said that it serves."""
+        self.known = False
+        """Whether any line was written the way an engine, a library of one or the kernel writes."""
         self._own_rank = rank_of(source)
         self.now = 0.0
         """The engine's own clock at the last line; it never goes back."""
@@ -70,6 +72,10 @@ class Lore:
             self.now = max(self.now, seconds_of(said.printed))
         t = self.now if arrived is None else arrived
         self.engine = said.engine or self.engine
+        # Prose speaks of Xids too: a line of the kernel's has its time, or is a mark.
+        self.known = self.known or not (
+            said.bare or (said.process == "kernel" and not said.printed)
+        )
         rank = self.rank(said)
         if rank is not None:
             self.spoke.add(rank)

@@ -15,10 +15,11 @@ import msgspec
 
 from panel.domain.versions import Span
 
-Role = Literal["root", "victim", "death", "hang", "stop", "harmless", "hint", "inferred"]
+Role = Literal["root", "victim", "death", "hang", "stop", "harmless", "hint", "trouble", "inferred"]
 """`root` may name its reporter; `victim` points away from it; `death` tells of another process's
 end; `hang` of waiting; `stop` of an end that was asked for; `harmless` lets nothing else match;
-`hint` is no failure, but explains one that nothing else does; `inferred` has no text."""
+`hint` is no failure, but explains one that nothing else does; `trouble` fails
+requests while the engine goes on, which is no failure of the launch; `inferred` has no text."""
 Scope = Literal["rank", "all", "none", "named", "others"]
 """Whom a root blames: those that report it, every rank, no rank, the rank in the text, or those
 that do not report it."""

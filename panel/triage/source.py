@@ -25,6 +25,8 @@ _STRUCTURE = (
     r"Traceback \(most recent call last\):|Exception ignored in|server_args=ServerArgs\("
     r"|in world size \d|NVRM: |\bSXid|Killed process|oom-kill:|aer_uncor_status|Linux version \d"
 )
+_PASSED_ON = "wrapper"
+"""Its words are so common that prose has them too."""
 _NAMED = re.compile(r"\(\?P<\w+>")
 
 
@@ -85,6 +87,11 @@ class SourceReader:
         self._keep_tail(raws, self.size + len(block) + 1)
         self._number += len(raws)
         self.size += len(block) + 1
+
+    @property
+    def known(self) -> bool:
+        """Whether anything in it is of an engine, a library of one or the kernel."""
+        return self.lines.lore.known or any(mark.kind != _PASSED_ON for mark in self.so_far())
 
     @property
     def serving(self) -> tuple[float, int] | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from panel.domain.events import Event, Kernel
+from panel.domain.hang import Suspicion
 from panel.domain.verdict import Verdict
 from panel.engines import ENGINES
 from panel.triage.conclude import conclude
@@ -134,6 +135,14 @@ class Triage:
         return (order[0] + known - printed, order[1]) if known else order
 
 
+def hung_before(before: Verdict | None, suspicion: Suspicion | None) -> str:
+    """Return the note on a stopped launch that hung before, by its last verdict or the suspicion
+    that it was under; empty where it did not."""
+    if before is not None and (before.note or before.status == "hung"):
+        return before.note or f"it hung before: {before.headline}"
+    return f"it seemed to hang before: {suspicion.text}" if suspicion else ""
+
+
 def revise(before: Verdict | None, now: Verdict) -> Verdict | None:
     """Return `now` as the next revision, None where it says nothing new."""
     if before is None:
@@ -161,6 +170,6 @@ def _order(mark: Mark) -> tuple[float, str, int]:
 
 def _phases(readers: Iterable[SourceReader]) -> dict[int | None, str]:
     phases: dict[int | None, str] = {}
-    for reader in readers:
+    for reader in sorted(readers, key=lambda each: each.last_t):
         phases |= reader.lines.lore.phases.known
     return phases

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 
 from panel.domain.verdict import Advice
 
+RELAUNCH = "moepanel relaunch "
 
-def advice_words(advice: Advice) -> str:
-    """Return `the same launch without it (--unset fault)`."""
+
+def advice_words(advice: Advice, command: str = "") -> str:
+    """Return `the same launch without it (--unset fault)`; `command`: what takes the flags."""
     flags = flag_words(advice.change)
+    flags = f"{command}{flags}" if flags else ""
     text = advice.confirm or advice.why
     return f"{text} ({flags})" if text and flags else text or flags
 

@@ -34,10 +34,18 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
         unset += [name for name, text in flags.items() if not text]
         return Draft(profile=self.profile, set=kept, unset=tuple(unset))
 
-    def flipped(self, toggle: str, chips: tuple[str, ...]) -> Draft:
-        """Return this draft with EP or speculation turned over; `chips` are of the last plan."""
+    def flipped(
+        self, toggle: str, chips: tuple[str, ...], base: tuple[str, ...] | None = None
+    ) -> Draft:
+        """Return this draft with EP or speculation turned over; `chips` are of the last plan.
+
+        What is as in `base`, the chips without changes, where they are known, is no change.
+        """
         now = self.set.get(toggle) or toggled(chips, toggle)
         on = "on" if toggle == "ep" else DEFAULT_SPEC
+        if base is not None and (toggled(base, toggle) == "off") == (now != "off"):
+            kept = {name: text for name, text in self.set.items() if name != toggle}
+            return Draft(profile=self.profile, set=kept, unset=self.unset)
         return self.with_flags({toggle: on if now == "off" else "off"})
 
     def request(self, *, force: bool = False) -> Relaunch:

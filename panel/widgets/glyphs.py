@@ -27,6 +27,10 @@ _TONES: dict[ProcessState, Tone] = {
 }
 
 
+_PLAIN = str.maketrans({"≤": "<=", "↑": "up", "↓": "down", "←": "left", "→": "right"})
+"""What words of ours hold beyond ASCII."""
+
+
 @dataclass(frozen=True, slots=True)
 class Glyphs:
     """One set of signs."""
@@ -46,6 +50,10 @@ class Glyphs:
     bar: str
     braille: bool
     """Whether charts may use its characters."""
+
+    def plain(self, text: str) -> str:
+        """Return words of ours, such as chips and names of keys, in signs of this set."""
+        return text if self.braille else text.translate(_PLAIN)
 
     def process(self, state: ProcessState) -> Span:
         """Return the sign of a process."""

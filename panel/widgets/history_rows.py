@@ -5,7 +5,7 @@ from __future__ import annotations
 from panel.domain.plan import changes
 from panel.domain.wire import LaunchRecord
 from panel.widgets.glyphs import Glyphs
-from panel.widgets.spans import BLANK, Row, Span, Tone, cells, clip, fit
+from panel.widgets.spans import BLANK, Row, Span, Tone, cells, clip, clipped, fit
 from panel.widgets.words import span_of
 
 HEAD: Row = (
@@ -54,7 +54,7 @@ def details(
     if one.outcome:
         rows += [
             BLANK,
-            (Span(" "), glyphs.launch(one.state), Span(f" {clip(one.outcome, width - 4)}")),
+            (Span(" "), glyphs.launch(one.state), Span(f" {one.outcome}")),
         ]
     if before is not None:
         rows += [BLANK, glyphs.rule((Span(f"against #{before.id}", Tone.BRIGHT),), width)]
@@ -79,7 +79,7 @@ def details(
     if one.versions:
         rows += [BLANK, glyphs.rule((Span("versions", Tone.BRIGHT),), width)]
         rows += [_pair(name, text, glyphs) for name, text in one.versions.items()]
-    return rows
+    return [clipped(row, width, glyphs.more) for row in rows]
 
 
 def _pair(name: str, text: str, glyphs: Glyphs) -> Row:

@@ -29,6 +29,16 @@ class Field(NamedTuple):
     """Of a toggle; None of other fields."""
 
 
+class Page(NamedTuple):
+    """The rows of form and plan."""
+
+    rows: list[Row]
+    targets: list[int]
+    """Those that the cursor visits."""
+    verdict: int
+    """The one that says whether it can be launched."""
+
+
 def page(
     plan: Plan,
     flags: list[Flag],
@@ -36,8 +46,8 @@ def page(
     trouble: str,
     width: int,
     glyphs: Glyphs,
-) -> tuple[list[Row], list[int]]:
-    """Return the rows of form and plan, and those of them that the cursor visits.
+) -> Page:
+    """Return what the screen shows.
 
     `trouble`: why the plan is not that of the draft, or nothing.
     """
@@ -52,6 +62,7 @@ def page(
         rows += _measured(against, width)
     if against is not None and against.start:
         rows += _start(against, width)
+    verdict = len(rows)
     if trouble:
         rows.append((Span(" "), glyphs.bad, Span(f" {trouble}", Tone.BAD)))
     else:
@@ -61,7 +72,15 @@ def page(
         if problem.remedy:
             targets.append(len(rows))
         rows += _problem(problem, width, glyphs)
-    return rows, targets
+    return Page(rows, targets, verdict)
+
+
+def window(page: Page, top: int, room: int) -> list[Row]:
+    """Return `room` rows from `top` on; the verdict takes the last one where it is not inside."""
+    shown = page.rows[top : top + room]
+    if not top <= page.verdict < top + room:
+        shown[-1:] = [page.rows[page.verdict]]
+    return shown
 
 
 def problems(plan: Plan) -> tuple[Problem, ...]:
@@ -108,12 +127,16 @@ def _field(one: Field, width: int, glyphs: Glyphs) -> Row:
         Span(f"] {fit(one.label, 20)}"),
         Span(sign, Tone.GOOD if one.on else Tone.DIM),
         Span(
-            clip(one.value, max(width - 50, 16), glyphs.more),
+            clip(glyphs.plain(one.value), max(width - 50, 16), glyphs.more),
             Tone.BRIGHT if changed else Tone.PLAIN,
         ),
     )
     was = "" if one.was is None else f"was {one.was}" if changed else "same"
-    return spread(left, (Span(clip(was, 22) + " ", Tone.WARN if changed else Tone.DIM),), width)
+    return spread(
+        left,
+        (Span(clip(glyphs.plain(was), 22, glyphs.more) + " ", Tone.WARN if changed else Tone.DIM),),
+        width,
+    )
 
 
 def _change(one: Change, width: int, glyphs: Glyphs) -> Row:

@@ -14,7 +14,7 @@ from panel.widgets.advice_words import advice_words, kind_of
 from panel.widgets.glyphs import Glyphs
 from panel.widgets.kept_words import kept_words
 from panel.widgets.spans import BLANK, Row, Span, Tone, cells, clip, wrap
-from panel.widgets.words import clock, count, size, span_of
+from panel.widgets.words import ago, clock, count, size, span_of
 
 _HISTORY = 12
 _FEWER = 8
@@ -22,13 +22,28 @@ _FEWER = 8
 _ORDER = {phase.value: index for index, phase in enumerate(Phase)}
 
 
-def header(snapshot: Snapshot, lost: str | None, width: int, glyphs: Glyphs) -> Row:
+def _named_host(snapshot: Snapshot, glyphs: Glyphs) -> Span:
+    return Span(f" {clip(snapshot.host.name, 16, glyphs.more)}  ", Tone.BRIGHT)
+
+
+def lost(snapshot: Snapshot, goes_on: bool, width: int, glyphs: Glyphs) -> Row:
+    """Return the header while no supervisor answers; `goes_on`: the gang is there all the same."""
+    name = _named_host(snapshot, glyphs)
+    then = "mends it; the engine goes on" if goes_on else "starts one"
+    told = f"{glyphs.states[ProcessState.STALE]} no supervisor answers: q, then moepanel, {then}"
+    return (name, Span(clip(told, width - cells([name]), glyphs.more), Tone.WARN))
+
+
+def past(snapshot: Snapshot, age: float) -> Row:
+    """Return the second line while no supervisor answers: how old is what is shown."""
+    launch = snapshot.launch
+    what = f"#{launch.id} was {launch.state.value}" if launch else "nothing had been launched"
+    return (Span(f" {what} when it answered last, {ago(max(age, 0.0))}", Tone.WARN),)
+
+
+def header(snapshot: Snapshot, width: int, glyphs: Glyphs) -> Row:
     """Return the line that names the node, the launch and its state."""
-    name = Span(f" {clip(snapshot.host.name, 16, glyphs.more)}  ", Tone.BRIGHT)
-    if lost is not None:
-        sign = glyphs.states[ProcessState.STALE]
-        told = f"{sign} no supervisor answers: q, then moepanel, mends it; the engine goes on"
-        return (name, Span(told, Tone.WARN))
+    name = _named_host(snapshot, glyphs)
     launch = snapshot.launch
     if launch is None:
         return (name, Span("nothing launched yet", Tone.DIM))
@@ -42,7 +57,11 @@ def header(snapshot: Snapshot, lost: str | None, width: int, glyphs: Glyphs) -> 
         Span(launch.state.value, glyphs.launch(launch.state).tone),
         Span(f" {_since(launch)}  "),
     )
-    return (*row, Span(clip(" ".join(launch.chips), width - cells(row), glyphs.more), Tone.DIM))
+    return (*row, Span(_chips(launch.chips, width - cells(row), glyphs), Tone.DIM))
+
+
+def _chips(chips: tuple[str, ...], room: int, glyphs: Glyphs) -> str:
+    return clip(glyphs.plain(" ".join(chips)), room, glyphs.more)
 
 
 def _since(launch: LaunchView) -> str:
@@ -110,10 +129,10 @@ def _progress(launch: LaunchView) -> Row:
 
 
 def verdict(launch: LaunchView, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return what became of a launch that failed or hangs, and what to do; nothing for others."""
+    """Return what became of a launch that failed, hangs or fails requests, and what to do; nothing for others."""
     concluded = launch.verdict
     fails = launch.state.failed or launch.state is LaunchState.FAILING
-    if not fails and not (concluded and concluded.failed):
+    if not fails and not (concluded and concluded.troubled):
         return []
     bad = glyphs.process(ProcessState.FAILED if fails else ProcessState.STALE)
     first = first_failed(launch)
@@ -166,7 +185,7 @@ def empty(
     title = (
         Span(f"   {profile}", Tone.BRIGHT),
         Span(f"  {plan.engine} {plan.version}   ", Tone.DIM),
-        Span(" ".join(plan.chips)),
+        Span(_chips(plan.chips, width, glyphs)),
     )
     note = next((known.note for known in profiles if known.name == profile), "")
     rows: list[Row] = [BLANK, title, (Span(f"   {note}", Tone.DIM),), BLANK]

@@ -168,5 +168,7 @@ def _last(process: ProcessView, gpu: Gpu | None, sign: Span, room: int) -> tuple
     """Return what the last column says: the end, what ails the GPU, or the last line."""
     if process.exit is not None:
         return process.exit.words, sign.tone
+    if process.stopped:
+        return "stopped (state T)", Tone.BAD
     ails = gpu_words.in_words(gpu, room)
     return (ails, sign.tone) if ails else (process.last_line, Tone.DIM)

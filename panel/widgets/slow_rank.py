@@ -16,6 +16,8 @@ _SLOWER = 0.9
 """Of what the others have; less is worth a word."""
 _STEPS = 2
 """Ranks are read one after the other, so that one step of difference says nothing."""
+_LATE = 0.5
+"""Of the looks; a meeting that is waited in for long has one rank that comes last."""
 _LONGER = 1.5
 _CPU_LEAST = 20.0
 """Per cent of a core above the others."""
@@ -32,7 +34,7 @@ class Slow(NamedTuple):
 
 def slow_rank(snapshot: Snapshot) -> Slow | None:
     """Return the rank that differs most to its disadvantage, None where none stands out."""
-    found = [*_behind(snapshot), *_gpus(snapshot)]
+    found = [*_behind(snapshot), *_awaited(snapshot), *_gpus(snapshot)]
     if not gpu_words.on_gpus(snapshot):
         found += _longest(_serving(snapshot))
     return min(found, key=lambda slow: slow.share, default=None)
@@ -49,6 +51,14 @@ def _behind(snapshot: Snapshot) -> Iterator[Slow]:
     for rank in ranks:
         if rank.rank is not None and most - rank.step >= _STEPS:
             yield Slow(rank.rank, 0.0, f"is {most - rank.step} steps behind the others")
+
+
+def _awaited(snapshot: Snapshot) -> Iterator[Slow]:
+    """Compare by whom the others waited for in their meetings, where the engine counts those."""
+    for rank in _serving(snapshot):
+        if rank.rank is not None and rank.late >= _LATE:
+            why = f"comes last: the others wait for it {rank.late:.0%} of the time"
+            yield Slow(rank.rank, 1.0 - rank.late, why)
 
 
 def _gpus(snapshot: Snapshot) -> Iterator[Slow]:

@@ -64,6 +64,21 @@ def spread(left: Row, end: Row, width: int) -> Row:
     return (*left, Span(" " * gap), *end)
 
 
+def clipped(row: Row, width: int, more: str = "…") -> Row:
+    """Return a row in at most `width` cells; what was cut off is marked by `more`."""
+    if cells(row) <= width:
+        return row
+    kept: list[Span] = []
+    room = width - cell_len(more)
+    for span in row:
+        text = span.text if cell_len(span.text) <= room else set_cell_size(span.text, max(room, 0))
+        kept.append(Span(text, span.tone))
+        room -= cell_len(text)
+        if room <= 0:
+            break
+    return (*kept[:-1], Span(kept[-1].text.rstrip() + more, kept[-1].tone))
+
+
 def wrap(text: str, width: int) -> list[str]:
     """Return `text` in lines of at most `width` cells, broken between words where there are any.
 

@@ -13,14 +13,20 @@ def verdict(metrics: Metrics) -> Row:
     found, acceptance = metrics.speculation, metrics.acceptance
     if acceptance is None:
         return ()
-    tone, note = Tone.PLAIN, ""
+    tone = Tone.PLAIN
     if found is not None and found.break_even is not None:
-        pays = acceptance > found.break_even
-        tone = Tone.GOOD if pays else Tone.WARN
-        note = f" (pays >{found.break_even:.1f})"
+        tone = Tone.GOOD if acceptance > found.break_even else Tone.WARN
+    note = pays(found)
     if found is not None and found.simulated is not None:
         tone, note = Tone.BAD, f" {_SIMULATED}"
     return Span(" accept ", Tone.DIM), Span(f"{acceptance:.1f}", tone), Span(note, tone)
+
+
+def pays(found: Speculation | None) -> str:
+    """Return above how many tokens a cycle drafts pay; `?` until the engine knows."""
+    if found is None:
+        return ""
+    return f" (pays >{'?' if found.break_even is None else f'{found.break_even:.1f}'})"
 
 
 def pane(metrics: Metrics | None, width: int) -> list[Row]:

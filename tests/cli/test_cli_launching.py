@@ -157,7 +157,8 @@ def test_relaunch_sends_what_changes(accepting: FakeSupervisor, moepanel: Run) -
     words = ("--set", "graphs=8", "--unset", "--seed", "--unset", "port", "--reset")
     done = moepanel("relaunch", *words)
     assert done.exit_code == 0
-    assert done.stderr.splitlines()[0] == "from the profile"
+    told = "nothing was launched before: from the profile tiny"
+    assert done.stderr.splitlines()[0] == told
     _, (_, body) = accepting.requests
     assert body["set"] == {"graphs": "8"}
     assert body["unset"] == ["seed", "port"]
@@ -204,7 +205,19 @@ def test_shutdown_waits_for_the_supervisor(accepting: FakeSupervisor, moepanel: 
         assert late.exit_code == 4
         process.communicate(b"\n")
         done = moepanel("shutdown")
-    assert (done.exit_code, done.stdout) == (0, "supervisor ended; nothing runs\n")
+    assert (done.exit_code, done.stdout) == (0, "supervisor ended; nothing ran\n")
+
+
+def test_shutdown_names_what_it_stops(accepting: FakeSupervisor, moepanel: Run) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        accepting.show(snapshot(launch(), pid=process.pid))
+        late = moepanel("shutdown", "--timeout", "0.1")
+        process.communicate(b"\n")
+    assert (late.exit_code, late.stderr.splitlines()[0]) == (4, "stopping #17 tiny")
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        accepting.show(snapshot(launch(), pid=process.pid))
+        done = moepanel("shutdown")
+    assert (done.exit_code, done.stdout) == (0, "supervisor ended; #17 tiny stopped\n")
 
 
 def test_interrupt_leaves_the_launch_alone(

@@ -18,7 +18,7 @@ from panel.commands.diff import Difference
 from panel.config.home import find_home
 from panel.domain.flags import Request
 from panel.domain.plan import Change, Memory, Plan, Problem, Resolved
-from panel.domain.snapshot import KeptWeights, Snapshot
+from panel.domain.snapshot import KeptWeights, Metrics, Snapshot, Speculation
 from panel.domain.states import LaunchState
 from panel.domain.wire import LaunchRecord
 from panel.probes.check import Check
@@ -34,6 +34,15 @@ def test_status_json_is_the_snapshot(supervisor: FakeSupervisor, moepanel: Run) 
     done = moepanel("status", "--json")
     assert done.exit_code == 0
     assert msgspec.json.decode(done.stdout, type=Snapshot) == snapshot(launch())
+
+
+@pytest.mark.parametrize(("known", "told"), [(1.7, "1.7"), (None, "?")])
+def test_status_says_when_drafts_pay(
+    supervisor: FakeSupervisor, moepanel: Run, known: float | None, told: str
+) -> None:
+    metrics = Metrics(acceptance=2.6, speculation=Speculation(drafts=4, break_even=known))
+    supervisor.show(snapshot(msgspec.structs.replace(launch(), metrics=metrics)))
+    assert f"accept 2.6 (pays >{told})" in moepanel("status").stdout
 
 
 def test_status_in_words(supervisor: FakeSupervisor, moepanel: Run) -> None:
@@ -256,6 +265,47 @@ def test_doctor(home: Path, moepanel: Run, free_port: int) -> None:
     assert by_name["home"].grade == "pass"
     words = moepanel("doctor").stdout
     assert all(check.text in words for check in checks if check.name != "disk")
+
+
+def test_a_broken_profile_is_named_and_the_others_are_there(moepanel: Run) -> None:
+    found = find_home()
+    found.prepare()
+    (found.profiles / "bad.toml").write_text("engine = builtin\n")
+    done = moepanel("profile", "list")
+    assert (done.exit_code, done.stdout.split()[0]) == (1, "deepseek-v2-lite-8x141-builtin")
+    assert "tiny " in done.stdout
+    assert done.stderr.startswith("moepanel: left out: bad\n")
+    assert str(found.profiles / "bad.toml") in done.stderr
+    done = moepanel("profile", "list", "--json")
+    assert (done.exit_code, "tiny" in done.stdout) == (1, True)
+    check = _profile_check(moepanel)
+    assert (check.grade, "bad.toml" in check.text) == ("warn", True)
+    (found.profiles / "tiny.toml").write_text("engine = builtin\n")
+    assert _profile_check(moepanel).grade == "fail"
+
+
+def _profile_check(moepanel: Run) -> Check:
+    checks = msgspec.json.decode(moepanel("doctor", "--json").stdout, type=list[Check])
+    return next(check for check in checks if check.name == "profiles")
+
+
+def test_import_hides_and_changes_nothing_unasked(moepanel: Run) -> None:
+    command = ("--", "python", "-m", "sglang.launch_server", "--model-path", "/m")
+    done = moepanel("profile", "import", "--name", "mine", *command)
+    assert done.exit_code == 0, done.stderr
+    path = Path(done.stdout.strip())
+    before = path.read_text()
+    done = moepanel("profile", "import", "--name", "mine", *command, "--tp", "8")
+    assert (done.exit_code, "--force" in done.stderr, path.read_text()) == (2, True, before)
+    done = moepanel("profile", "import", "--name", "mine", "--force", *command, "--tp", "8")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert path.read_text() != before
+    done = moepanel("profile", "import", "--name", "tiny", *command)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "would hide it" in done.stderr
+    done = moepanel("profile", "import", "--name", "tiny", "--force", *command)
+    assert done.exit_code == 0
+    assert "hides the shipped recipe tiny" in done.stderr
 
 
 def test_doctor_knows_our_own_port(supervisor: FakeSupervisor, moepanel: Run) -> None:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from panel.cli import main
+from panel.commands._hanging import suspected
+from panel.domain.hang import HangView, Rung, Suspicion
+from panel.domain.verdict import Verdict
 
 CRASH = (
     '{"t": 1, "kind": "spawn", "source": "rank-3", "pid": 5, "rank": 3}\n'
     '{"t": 2.5, "kind": "exit", "pid": 5, "code": -11}\n'
 )
+TRACE = """Traceback (most recent call last):
+  File "/srv/run.py", line 2, in step
+    step()
+ZeroDivisionError: division by zero
+"""
 
 
 def moepanel(*words: str | Path) -> Result:
@@ -33,7 +43,7 @@ def crashed(tmp_path: Path) -> Path:
 def healthy(tmp_path: Path) -> Path:
     folder = tmp_path / "healthy"
     folder.mkdir()
-    (folder / "engine.log").write_text("fine\n")
+    (folder / "engine.log").write_text("[2026-01-31 12:00:00.123 TP0 serving] INFO fine\n")
     return folder
 
 
@@ -68,6 +78,31 @@ def test_raw_files_are_sources_of_one_launch(crashed: Path, healthy: Path) -> No
     assert json.loads(done.stdout)["status"] == "running"
 
 
+def test_gzip_is_read_and_a_binary_refused(crashed: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "engine.log.gz"
+    packed.write_bytes(gzip.compress((crashed / "rank-3.log").read_bytes() + TRACE.encode()))
+    assert "ZeroDivisionError" in moepanel(packed).stdout
+    done = moepanel(sys.executable)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "is a binary file, not a log" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["", "# Notes\n\nrank 3 went down; NVRM: Xid is bad\n", "\n\n"])
+def test_what_no_engine_wrote_gets_no_verdict(tmp_path: Path, text: str) -> None:
+    (tmp_path / "notes.log").write_text(text)
+    for path in (tmp_path, tmp_path / "notes.log"):
+        done = moepanel(path)
+        assert (done.exit_code, done.stdout) == (3, "")
+        assert f"no engine log in this: {path}" in done.stderr
+
+
+def test_a_binary_beside_a_log_is_said(crashed: Path) -> None:
+    (crashed / "rank-4.log").write_bytes(bytes(range(256)) * 16)
+    done = moepanel(crashed)
+    assert done.stdout.startswith("rank 3 failed first")
+    assert "rank-4.log is a binary file" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
@@ -92,3 +127,34 @@ def test_last_launch_without_a_supervisor(home: Path, crashed: Path) -> None:
     crashed.rename(home.joinpath("launches").mkdir(parents=True) or home / "launches/000004")
     assert moepanel("--json").exit_code == 0
     assert "rank 3 failed first" in moepanel("--launch", "4").stdout
+
+
+def test_advice_for_our_own_launch_is_a_command(home: Path, crashed: Path) -> None:
+    launch = {"engine": "builtin", "argv": ["--fault", "rank=3,phase=serving,kind=sigsegv"]}
+    (crashed / "launch.json").write_text(json.dumps(launch))
+    assert "(--unset fault)" in moepanel(crashed).stdout
+    crashed.rename(home.joinpath("launches").mkdir(parents=True) or home / "launches/000004")
+    assert "(moepanel relaunch --unset fault)" in moepanel().stdout
+
+
+@pytest.mark.parametrize(("trouble", "told"), [("", False), ("not permitted", True)])
+def test_a_kernel_log_that_can_be_read_is_known(
+    home: Path, crashed: Path, monkeypatch: pytest.MonkeyPatch, trouble: str, told: bool
+) -> None:
+    monkeypatch.setattr("panel.triage.folder.read_kernel_log", lambda: trouble)
+    crashed.rename(home.joinpath("launches").mkdir(parents=True) or home / "launches/000004")
+    assert ("not known: kernel log" in moepanel().stdout) is told
+
+
+def test_suspicion_of_a_supervisor_is_a_hang() -> None:
+    well = Verdict(status="running", headline="nothing has failed")
+    rungs = (
+        Rung(step="look", number=0, title="", cost="", done=True, result="rank 2 never came"),
+        Rung(step="ras", number=1, title="", cost="", refused="no GPU"),
+    )
+    assert suspected(well, HangView(launch=1, suspicion=None, rungs=rungs)) == well
+    why = Suspicion(since=4.0, ranks=(2,), text="rank 2 without a beat for 11 s")
+    found = suspected(well, HangView(launch=1, suspicion=why, rungs=rungs))
+    assert (found.status, found.t_first) == ("hung", 4.0)
+    assert found.headline == "it may hang: rank 2 without a beat for 11 s"
+    assert [line.text for line in found.evidence] == ["rank 2 never came"]

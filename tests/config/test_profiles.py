@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panel.config.home import Home, find_home
-from panel.config.profiles import load_profile, profile_files, read_profile, save_profile
+from panel.config.profiles import (
+    is_shipped,
+    load_profile,
+    profile_files,
+    read_profile,
+    read_profiles,
+    save_profile,
+)
 from panel.config.settings import Settings, load_settings
 from panel.domain.errors import NotFoundError, UsageError
 from panel.domain.flags import Installation, Profile
@@ -217,3 +224,14 @@ def test_nodes_that_are_wrong(place: Home, before: str, after: str, words: str) 
     (place.profiles / "wide.toml").write_text(NODES.replace(before, after))
     with pytest.raises(UsageError, match=re.escape(words)):
         load_profile(place, "wide")
+
+
+def test_one_wrong_file_does_not_hide_the_others(place: Home) -> None:
+    place.prepare()
+    (place.profiles / "bad.toml").write_text('engine = "builtin"\n[flags\n')
+    profiles, broken = read_profiles(place)
+    assert "tiny" in [profile.name for profile in profiles]
+    assert [one.name for one in broken] == ["bad"]
+    assert str(place.profiles / "bad.toml") in broken[0].error
+    assert is_shipped("tiny")
+    assert not is_shipped("bad")

@@ -119,7 +119,12 @@ def test_a_hang_is_named_while_it_lasts(range_node: Node, watching: Terminal) ->
     assert (verdict["root_ranks"], verdict["phase"]) == ([5], "serving")
     assert "rank 5 made no step" in range_node.ok("status")
     watching.wait_for("rank 5 made no step")
+    offline = range_node.json("triage")
+    assert (offline["status"], offline["root_ranks"]) == ("hung", [5])
+    assert any("rank 5 apart from the others" in each["text"] for each in offline["evidence"])
     range_node.ok("down", "--now")
+    for command in ("triage", "history"):
+        assert "it hung before: rank 5 made no step" in range_node.ok(command)
 
 
 def test_what_a_gang_survives_gives_no_alarm(range_node: Node, watching: Terminal) -> None:
@@ -133,8 +138,14 @@ def test_what_a_gang_survives_gives_no_alarm(range_node: Node, watching: Termina
     answer = httpx.post(f"{range_node.url}/v1/completions", json=body, timeout=30)
     assert answer.status_code == 500
     assert "NaN" in answer.text
-    launch = range_node.json("status")["launch"]
-    assert (launch["state"], launch.get("verdict")) == ("serving", None)
+    launch = launch_when(range_node, lambda launch: launch.get("verdict"), 10.0)
+    verdict = launch["verdict"]
+    assert (launch["state"], verdict["status"], verdict["kind"]) == (
+        "serving", "running", "nan_logits",
+    )  # fmt: skip
+    assert verdict["root_ranks"] == [2]
+    range_node.ok("triage", "--check")
+    watching.wait_for("requests fail: rank 2 computes NaN")
     watching.wait_for(lambda screen: len(re.findall(r"^ ● +\d +serving", screen, re.M)) == 8)
     assert "failed" not in watching.text
 

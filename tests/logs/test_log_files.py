@@ -254,3 +254,14 @@ def test_records_are_picked_from_a_log_larger_than_a_block() -> None:
     picked = list(picker.pick(offsets, 1))
     assert [record.offset for record, found in picked if found] == offsets
     assert all((record.rank, len(record.text)) == (1, 30_000) for record, _ in picked)
+
+
+def test_a_packed_log_that_is_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
+    whole = "".join(f"line {number * number}\n" for number in range(20000)).encode()
+    packed = gzip.compress(whole)
+    (tmp_path / "a.log.gz").write_bytes(packed[: len(packed) // 2])
+    log = open_log(tmp_path / "a.log.gz")
+    found = log.read(0, 1 << 20)
+    log.close()
+    assert len(found) > len(whole) // 4
+    assert whole.startswith(found)

@@ -10,6 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from panel.domain.errors import PanelError
+from panel.domain.states import LaunchState
 from tests.screens.stage import Engine, Node, crashed, panel, serving, shown, until
 
 
@@ -106,3 +107,21 @@ async def test_letters_that_are_keys_elsewhere_are_typed(engine: type[Engine]) -
         await until(pilot, lambda: "q?xr" in shown(pilot))
         await pilot.press("f1")
         await until(pilot, lambda: pilot.app.screen.NAME == "help")
+
+
+async def test_a_stopped_engine_accepts_nothing(engine: type[Engine]) -> None:
+    node = Node(serving())
+    async with opened(node, engine) as pilot:
+        assert "accept 2.6" in shown(pilot)
+        node.say(serving(state=LaunchState.STOPPED))
+        await until(pilot, lambda: "accept" not in shown(pilot))
+
+
+async def test_hints_are_whole_on_a_small_screen(engine: type[Engine]) -> None:
+    app = panel(Node(serving()), engine=engine)
+    async with app.run_test(size=(60, 15)) as pilot:
+        await until(pilot, lambda: "gpu-a" in shown(pilot))
+        await pilot.press("k")
+        await until(pilot, lambda: "knows" in shown(pilot))
+        assert " ".join(shown(pilot).split()).count("speaks English and knows nothing") == 1
+        assert "F1 more" in shown(pilot)

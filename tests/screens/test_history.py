@@ -46,3 +46,13 @@ async def test_a_long_ledger_scrolls_with_the_cursor() -> None:
         await until(pilot, lambda: "first" in shown(pilot))
         await pilot.press("enter")
         await until(pilot, lambda: "#1 tiny" in shown(pilot))
+
+
+async def test_one_launch_is_one() -> None:
+    node = Node(serving())
+    node.records = [record(1, {}, LaunchState.STOPPED)]
+    async with panel(node, engine=Engine).run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "gpu-a" in shown(pilot))
+        await pilot.press("h")
+        await until(pilot, lambda: "1 launch" in shown(pilot))
+        assert "1 launches" not in shown(pilot)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from panel.domain.flags import Flag
+from panel.domain.flags import BrokenProfile, Flag
 from panel.domain.plan import Problem
 from panel.domain.wire import Relaunch
 from panel.screens.launch import LaunchScreen
@@ -206,3 +207,60 @@ async def test_where_the_last_start_went() -> None:
     async with opened(node) as pilot:
         words = "start #17   processes 8.1s  weights 2.7s  capture 0.8s"
         await until(pilot, lambda: words in shown(pilot))
+
+
+async def test_on_a_small_screen_the_verdict_stays_and_pages_show_the_rest() -> None:
+    node = Node(serving())
+    node.problems = tuple(
+        Problem(severity="warning", text=f"warning {number}", remedy={}) for number in range(6)
+    )
+    app = panel(node, engine=Engine)
+    async with app.run_test(size=(60, 15), notifications=True) as pilot:
+        await until(pilot, lambda: "gpu-a" in shown(pilot))
+        await pilot.press("c")
+        await until(pilot, lambda: "can be launched" in shown(pilot))
+        first, *_, keys = shown(pilot).splitlines()
+        assert first.endswith("against #17 serving")
+        assert keys.endswith("? more")
+        assert "warning 5" not in shown(pilot)
+        await pilot.press("pagedown")
+        await until(pilot, lambda: "warning 5" in shown(pilot))
+        assert "can be launched" in shown(pilot)
+        await pilot.press("pageup")
+        await until(pilot, lambda: "[e] expert parallel" in shown(pilot))
+
+
+async def test_what_was_turned_on_and_off_is_no_change() -> None:
+    node = Node(serving())
+    async with opened(node) as pilot:
+        await pilot.press("s")
+        await until(pilot, lambda: "● ngram:4" in shown(pilot))
+        await pilot.press("s")
+        await until(pilot, lambda: "● ngram:4" not in shown(pilot))
+        assert draft(pilot) == Draft()
+
+
+async def test_leaving_says_that_changes_are_dropped() -> None:
+    node = Node(serving())
+    async with opened(node) as pilot:
+        await pilot.press("e")
+        await until(pilot, lambda: "● ep8" in shown(pilot))
+        await pilot.press("escape")
+        await until(pilot, lambda: "the changes are dropped" in shown(pilot))
+        await pilot.press("c")
+        await until(pilot, lambda: "all flags (4)" in shown(pilot))
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen.NAME == "node")
+        assert "dropped" not in shown(pilot)
+
+
+async def test_a_broken_profile_is_named_and_cannot_be_taken() -> None:
+    wrong = BrokenProfile(name="mine", error="mine.toml: line 3 is no TOML")
+    node = Node(msgspec.structs.replace(serving(), broken_profiles=(wrong,)))
+    async with opened(node) as pilot:
+        await pilot.press("p")
+        await until(pilot, lambda: "mine.toml: line 3" in shown(pilot))
+        await pilot.press(*"mine", "enter")
+        await until(pilot, lambda: pilot.app.screen.NAME == "next launch")
+        await until(pilot, lambda: "mine.toml: line 3" in shown(pilot))
+        assert draft(pilot) == Draft()

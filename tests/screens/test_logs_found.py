@@ -12,7 +12,18 @@ from panel.domain.errors import PanelError
 from panel.screens.log_searches import Kind
 from panel.widgets.log_view import LogView
 from panel.widgets.rows import Rows
-from tests.screens.stage import Node, crashed, panel, shown, snapshot, until, with_sizes
+from tests.screens.stage import (
+    TRACE,
+    Engine,
+    Node,
+    crashed,
+    panel,
+    serving,
+    shown,
+    snapshot,
+    until,
+    with_sizes,
+)
 from tests.screens.test_logs import body, grow, opened, screen
 
 
@@ -152,8 +163,35 @@ async def test_what_is_found_while_the_screen_goes_is_let_be(
             logs.found(Kind.FILTER)
 
         monkeypatch.setattr(LogView, "on_unmount", unmounted, raising=False)
-        await pilot.press("escape")
+        pilot.app.pop_screen()
         await until(pilot, lambda: bool(gone) and pilot.app.screen.NAME == "node")
+
+
+async def test_escape_shows_all_lines_before_it_leaves() -> None:
+    async with opened(Node()) as pilot:
+        await pilot.press("ampersand", *"took", "enter")
+        await until(pilot, lambda: "&took 8 lines" in shown(pilot))
+        assert "Esc all lines" in keys(pilot)
+        await pilot.press("escape")
+        await until(pilot, lambda: "&took" not in shown(pilot) and "step 39" in shown(pilot))
+        assert "Esc back" in keys(pilot)
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen.NAME == "node")
+
+
+async def test_enter_opens_the_traceback_that_a_line_announces() -> None:
+    node = Node()
+    lines = ("[2026-11-30 12:00:04.000 TP0 capture] ERROR rank-0 ended by an exception", *TRACE)
+    node.texts["rank-0"] = "".join(f"{line}\n" for line in lines)
+    node.say(with_sizes(serving(), {"rank-0": len(node.texts["rank-0"])}))
+    async with panel(node, engine=Engine).run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "tok/s" in shown(pilot))
+        await pilot.press("l")
+        await until(pilot, lambda: "ended by an exception" in shown(pilot))
+        assert "run_rank" not in shown(pilot)
+        await pilot.press("g", "enter")
+        await until(pilot, lambda: "run_rank" in shown(pilot))
+        assert "Traceback" in current(pilot)
 
 
 async def test_without_a_launch_keys_do_no_harm() -> None:
@@ -262,3 +300,13 @@ async def test_a_traceback_is_opened_by_enter_and_copied_whole(tmp_path: Path) -
         await until(pilot, lambda: "call(0)" not in shown(pilot) and "call(8)" in shown(pilot))
         await pilot.press("slash", *"call.3", "enter")
         await until(pilot, lambda: "call(3)" in current(pilot))
+
+
+async def test_help_explains_the_map_of_times_and_cuts_nothing_silently() -> None:
+    async with opened(Node()) as pilot:
+        await pilot.press("question_mark")
+        await until(pilot, lambda: pilot.app.screen.NAME == "help")
+        text = " ".join(pilot.app.screen.query_one("#text", Rows).text.split())
+        assert "The right edge is a map of the log's time" in text
+        await pilot.resize_terminal(30, 15)
+        await until(pilot, lambda: "Show the log of th…" in shown(pilot))

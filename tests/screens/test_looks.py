@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from textual.pilot import Pilot
@@ -14,6 +14,7 @@ from panel.domain.plan import Problem
 from panel.domain.snapshot import Snapshot
 from panel.domain.states import LaunchState
 from panel.domain.wire import LaunchRecord
+from panel.screens.panel import Panel
 from tests.screens.probe_stage import SICK, charted, hanging, on_gpus, stacks
 from tests.screens.stage import (
     SIZES,
@@ -115,6 +116,7 @@ def test_node_without_a_supervisor(look: Any) -> None:
 
     async def steps(pilot: Pilot[None]) -> None:
         await sees("decode step 58")(pilot)
+        cast(Panel, pilot.app).desk.exists = lambda pid: True
         node.say(Lost("Connection refused"))
         await sees("no supervisor answers")(pilot)
 

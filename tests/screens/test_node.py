@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 import msgspec
 from textual.pilot import Pilot
@@ -14,6 +15,7 @@ from panel.domain.snapshot import PROTOCOL, KeptWeights
 from panel.domain.states import LaunchState, ProcessState
 from panel.domain.wire import Down, Relaunch
 from panel.screens.panel import Panel
+from panel.screens.view import View
 from tests.screens.stage import (
     Engine,
     Node,
@@ -88,6 +90,49 @@ async def test_nothing_is_sent_while_no_supervisor_answers() -> None:
         assert node.requests == []
         node.say(snapshot(launch(LaunchState.STOPPED), seq=1))
         await until(pilot, lambda: "stopped after" in shown(pilot))
+
+
+async def test_the_engine_goes_on_only_where_its_processes_do() -> None:
+    node = Node(serving())
+    async with opened(node) as pilot:
+        desk = cast(Panel, pilot.app).desk
+        desk.exists = lambda pid: pid == 41203
+        node.say(Lost("Connection refused"))
+        await until(pilot, lambda: "the engine goes on" in shown(pilot))
+        assert "#17 was serving when it answered last, " in shown(pilot)
+        desk.exists = lambda pid: False
+        node.say(Lost("Connection refused"))
+        await until(pilot, lambda: "the engine goes on" not in shown(pilot))
+        desk.exists = lambda pid: True
+        node.say(snapshot(launch(LaunchState.STOPPED)))
+        node.say(Lost("it ended the connection"))
+        await until(pilot, lambda: "#17 was stopped" in shown(pilot))
+        assert "q, then moepanel, starts one" in shown(pilot)
+        assert "the engine goes on" not in shown(pilot)
+
+
+async def test_a_question_goes_with_the_launch_that_it_was_about() -> None:
+    for other in (launch(id=18, uuid="u18"), launch(LaunchState.STOPPED, id=18, uuid="u18")):
+        node = Node(serving())
+        async with opened(node) as pilot:
+            await pilot.press("r")
+            await until(pilot, lambda: "stop and relaunch #17" in shown(pilot))
+            node.say(snapshot(other))
+            await until(pilot, lambda: "stop and relaunch" not in shown(pilot))
+            assert "what was asked about has changed" in shown(pilot)
+            assert node.requests == []
+
+
+async def test_an_answer_is_not_taken_for_a_launch_that_has_not_been_painted_yet() -> None:
+    node = Node(serving())
+    async with opened(node) as pilot:
+        await pilot.press("x")
+        await until(pilot, lambda: "stop #17" in shown(pilot))
+        desk = cast(Panel, pilot.app).desk
+        desk.view = View(snapshot(launch(id=18, uuid="u18")))
+        await pilot.press("x")
+        await until(pilot, lambda: "has changed" in shown(pilot))
+        assert node.requests == []
 
 
 async def test_another_protocol_is_only_read() -> None:
@@ -192,3 +237,17 @@ async def test_kept_weights_have_a_size_and_an_owner() -> None:
         await until(pilot, lambda: "let go of the kept weights (33.0G)?" in shown(pilot))
         await pilot.press("x")
         await until(pilot, lambda: node.requests == [Down()])
+
+
+async def test_ascii_is_all_that_an_ascii_terminal_gets() -> None:
+    node = Node(serving())
+    app = panel(node, engine=Engine, ascii_signs=True)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await until(pilot, lambda: "gpu-a" in shown(pilot))
+        assert "graphs<=16" in shown(pilot)
+        for keys in (("question_mark",), ("escape", "c"), ("p",), ("escape", "R")):
+            await pilot.press(*keys)
+            await pilot.pause()
+            assert shown(pilot).isascii(), shown(pilot)
+        await until(pilot, lambda: "refuses nothing" in shown(pilot))
+        assert shown(pilot).isascii(), shown(pilot)

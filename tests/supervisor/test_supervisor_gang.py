@@ -146,7 +146,10 @@ def test_port_of_somebody_else_is_refused(node: Supervised, free_port: int) -> N
         code, reply = node.refused("/v1/up", set={"port": str(free_port)})
 
     assert code == 422
-    assert f"port {free_port} of 127.0.0.1 is taken" in reply.error.message
+    assert (
+        f"port {free_port} of 127.0.0.1 is taken by process {os.getpid()} (" in reply.error.message
+    )
+    assert reply.error.hint.startswith("--set port=")
     assert node.snapshot().launch is None
 
 

@@ -10,10 +10,13 @@ import msgspec
 import pytest
 
 from panel.domain.events import Exit, Gang, Spawn
+from panel.domain.verdict import Verdict
 from panel.engines.base import Progress
 from panel.engines.builtin import Builtin
 from panel.supervisor.evidence import Folder, LaunchSpec
 from panel.supervisor.judge import Judge
+from panel.supervisor.launch import Launch
+from panel.supervisor.view import view_launch
 
 WORLD = 2
 TRACE = (
@@ -30,7 +33,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 @pytest.fixture
-def judge(folder: Folder) -> Judge:
+def spec() -> LaunchSpec:
     plan = {
         "request": {"profile": "tiny"}, "engine": "builtin", "version": "1", "world_size": WORLD,
         "flags": [], "argv": [],
@@ -40,7 +43,12 @@ def judge(folder: Folder) -> Judge:
         "version": "1", "profile": "tiny", "world_size": WORLD, "url": "", "argv": [], "env": {},
         "sources": {"rank-0": 0, "rank-1": 1, "frontend": None}, "plan": plan,
     }  # fmt: skip
-    judge = Judge(folder, msgspec.convert(spec, LaunchSpec), Builtin())
+    return msgspec.convert(spec, LaunchSpec)
+
+
+@pytest.fixture
+def judge(folder: Folder, spec: LaunchSpec) -> Judge:
+    judge = Judge(folder, spec, Builtin())
     judge.see(Spawn(t=0.1, source=f"rank-{rank}", pid=10 + rank, rank=rank) for rank in (0, 1))
     return judge
 
@@ -143,3 +151,34 @@ def test_heartbeats_that_grow_old_are_judged_by_the_time_alone(judge: Judge) -> 
     stale = judge.verdict(40.0, beats(30.0), over=False)
     assert stale is not None
     assert (stale.status, stale.root_ranks) == ("hung", (1,))
+
+
+def launched(folder: Folder, spec: LaunchSpec, verdict: Verdict | None) -> Launch:
+    """A launch of two ranks that somebody stopped, under this verdict."""
+    folder.events.write_text(
+        '{"t": 0.1, "kind": "spawn", "source": "rank-0", "pid": 10, "rank": 0}\n'
+        '{"t": 40, "kind": "operator", "action": "down"}\n'
+        '{"t": 40, "kind": "gang", "state": "stopping"}\n'
+        '{"t": 41, "kind": "signal", "pid": 10, "sig": 9}\n'
+        '{"t": 41, "kind": "exit", "pid": 10, "code": -9}\n'
+        '{"t": 42, "kind": "gang", "state": "down"}\n'
+    )
+    launch = Launch(spec, folder, Builtin(), None)
+    launch.verdict = verdict
+    launch.read_events()
+    launch.judge()
+    return launch
+
+
+def test_a_launch_that_was_stopped_keeps_that_it_hung(folder: Folder, spec: LaunchSpec) -> None:
+    hung = Verdict(status="hung", headline="rank 1 made no step for 25 s")
+    launch = launched(folder, spec, hung)
+    assert launch.verdict is not None
+    assert launch.verdict.note == "it hung before: rank 1 made no step for 25 s"
+    assert launch.record().outcome.startswith("stopped by the operator; it hung before: rank 1")
+
+
+def test_nobody_guesses_at_the_killer_of_what_we_killed(folder: Folder, spec: LaunchSpec) -> None:
+    (process,) = view_launch(launched(folder, spec, None)).processes
+    assert process.exit is not None
+    assert process.exit.words == "killed by SIGKILL"

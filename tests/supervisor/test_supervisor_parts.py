@@ -15,18 +15,23 @@ import pytest
 from panel.domain.errors import NotFoundError, PanelError
 from panel.domain.events import Exit, Operator
 from panel.domain.flags import Request
+from panel.domain.hang import Suspicion
 from panel.domain.snapshot import Host, LaunchView, Snapshot, Supervisor
 from panel.domain.states import LaunchState
 from panel.domain.wire import LaunchRecord
 from panel.engines.builtin import Builtin
 from panel.logs.query import Query
+from panel.probes.hang.look import Standing
 from panel.supervisor.checks import disk_problems, port_problems
 from panel.supervisor.evidence import EventReader, Folder, append_event, read_tail
+from panel.supervisor.hangs import name_stopped
 from panel.supervisor.launcher import next_number, url
 from panel.supervisor.ledger import Ledger
+from panel.supervisor.ports import listener
 from panel.supervisor.publisher import Publisher
 from panel.supervisor.search import Hunt
 from panel.supervisor.sources import Manner, Source
+from panel.supervisor.watch.late import ENOUGH, OLD_S, LateRanks
 from panel.supervisor.watch.logs import LogSampler, last_line
 from panel.supervisor.watch.metrics import MetricsHistory, parse
 from panel.supervisor.watch.processes import ProcessSampler
@@ -350,3 +355,40 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (problem,) = disk_problems(tmp_path)
     assert problem.severity == "refusal"
     assert f"{tmp_path}: 63 MiB free" in problem.text
+
+
+def test_taken_port_names_who_has_it(free_port: int) -> None:
+    with socket.create_server(("127.0.0.1", free_port)):
+        (problem,) = port_problems("127.0.0.1", free_port)
+    assert f"is taken by process {os.getpid()} (" in problem.text
+    assert listener(free_port) == ""
+
+
+def test_the_rank_that_the_others_wait_for() -> None:
+    def standings(late: int) -> list[Standing]:
+        return [Standing(rank, 9 - (rank == late), rank != late) for rank in range(4)]
+
+    late = LateRanks()
+    for t in range(ENOUGH - 1):
+        late.look(float(t), standings(3), idle=False)
+    assert late.shares(5.0) == {}
+    late.look(5.0, standings(1), idle=False)
+    assert late.shares(5.0) == {3: 0.8, 1: 0.2}
+    assert late.shares(5.0 + OLD_S) == {}
+
+
+def test_an_idle_gang_waits_for_its_leader_and_that_says_nothing() -> None:
+    late = LateRanks()
+    for t in range(ENOUGH):
+        late.look(float(t), [Standing(0, 8, False), Standing(1, 9, True)], idle=True)
+    assert late.shares(float(ENOUGH)) == {}
+
+
+def test_suspicion_names_the_ranks_that_a_signal_stopped() -> None:
+    found = Suspicion(since=3.0, ranks=(0, 1, 2), text="3 of 3 ranks without a beat")
+    assert name_stopped(found, ()) == found
+    named = name_stopped(found, (1,))
+    assert named is not None
+    assert named.ranks == (1,)
+    assert named.text == "rank 1 is stopped (state T); 3 of 3 ranks without a beat"
+    assert name_stopped(None, (1,)) is None

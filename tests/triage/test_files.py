@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -89,8 +90,14 @@ def test_what_could_not_be_known_is_said(tmp_path: Path) -> None:
     assert all(word in told for word in ("launch.json", "events.jsonl", "arrival", "kernel"))
 
 
-def test_empty_log_has_nothing_wrong(tmp_path: Path) -> None:
-    assert triage_files(write(tmp_path, engine="")).status == "running"
+def test_empty_log_is_no_log_of_an_engine(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no engine log in this"):
+        triage_files(write(tmp_path, engine=""))
+
+
+def test_packed_log_of_a_folder_is_read(tmp_path: Path) -> None:
+    (tmp_path / "rank-1.log.gz").write_bytes(gzip.compress(TRACE.encode()))
+    assert triage_folder(tmp_path).root_ranks == (1,)
 
 
 def test_torn_files_are_read_as_far_as_they_go(tmp_path: Path) -> None:

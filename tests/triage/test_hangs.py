@@ -119,3 +119,18 @@ def test_an_operator_who_stops_a_hung_gang_does_not_hide_who_held_it_up() -> Non
     assert told(late) == ("hung", "rank_stopped", (2,))
     soon = gang(stopped, Operator(t=6.0, action="down")).verdict(90.0)
     assert told(soon) == ("stopped", "operator_stop", ())
+
+
+def test_rank_that_is_stopped_while_nothing_moves_is_named_at_once() -> None:
+    triage = gang(State(t=10, pid=12, state="T"))
+    beats = [Beat(rank, "serving", 100, 21.0) for rank in range(WORLD)]
+    assert told(triage.verdict(31.0, beats)) == ("hung", "rank_stopped", (2,))
+    moving = [Beat(rank, "serving", 100, 1.0) for rank in range(WORLD)]
+    assert triage.verdict(31.0, moving).status == "running"
+
+
+def test_phase_of_the_gang_is_that_of_the_log_that_spoke_last() -> None:
+    triage = gang(log=MEETING)
+    early = "[2026-03-04 09:59:00.000 spawn] INFO torch is imported\n"
+    triage.read("spawner", early.encode(), [(0.5, 0)])
+    assert triage.verdict(2.0).headline == "nothing has failed; last phase seen: dist_init"

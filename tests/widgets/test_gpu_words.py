@@ -121,3 +121,11 @@ def test_a_gpu_that_is_idle_silent_or_spare_is_not_compared(odd: dict[str, Any])
 
 def test_on_gpus_cpu_time_says_nothing() -> None:
     assert slow_rank(node({"cpu": 100.0}, {}, {}, gpus=(gpu(0), gpu(1), gpu(2)))) is None
+
+
+def test_the_rank_that_comes_last_to_the_meetings_is_slow() -> None:
+    slow = slow_rank(node({}, {"late": 0.97}, {"late": 0.03}, {}))
+    assert slow is not None
+    assert slow.rank == 1
+    assert slow.why == "comes last: the others wait for it 97% of the time"
+    assert slow_rank(node({}, {"late": 0.3}, {"late": 0.3}, {})) is None

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from panel.domain.snapshot import Snapshot
-from panel.domain.states import LaunchState
+from panel.domain.states import LaunchState, ProcessState
 from panel.widgets.glyphs import UNICODE
 from panel.widgets.node_rows import still_held
 from panel.widgets.rank_rows import ranks
-from panel.widgets.spans import cells
+from panel.widgets.spans import Tone, cells
 from tests.screens import stage
 
 
@@ -46,3 +46,14 @@ def test_what_still_holds_a_gpu_has_a_row_of_its_own() -> None:
     ]
     assert all(cells(row) <= 40 for row in still_held(stopped, 40, UNICODE))
     assert still_held(stage.launch(LaunchState.STOPPED), 80, UNICODE) == []
+
+
+def test_a_rank_that_a_signal_stopped_is_marked() -> None:
+    processes = tuple(
+        msgspec.structs.replace(each, stopped=each.rank == 6, state=ProcessState.STALE)
+        for each in stage.ranks()
+    )
+    launch = stage.launch(LaunchState.SERVING, processes=processes)
+    rows = ranks(stage.snapshot(launch), launch, 80, UNICODE)[1:]
+    marked = [n for n, row in enumerate(rows) if "stopped (state T)" in row[-1].text]
+    assert (marked, rows[6][-1].tone) == ([6], Tone.BAD)

@@ -12,7 +12,7 @@ from panel.domain.states import LaunchState, ProcessState
 from panel.widgets import words
 from panel.widgets.glyphs import ASCII, UNICODE
 from panel.widgets.rank_rows import progress
-from panel.widgets.spans import Span, cells, clip, fit, spread, wrap
+from panel.widgets.spans import Span, cells, clip, clipped, fit, spread, wrap
 
 WIDE = st.text(st.sampled_from("ab 世界é…-"), max_size=60)
 
@@ -22,6 +22,14 @@ def test_clip_and_fit_are_exact_in_cells(text: str, width: int) -> None:
     assert cell_len(clip(text, width)) <= width
     assert cell_len(fit(text, width)) == width
     assert clip(text, 200) == text
+
+
+@given(st.lists(WIDE, max_size=4), st.integers(1, 60), st.sampled_from("…~"))
+def test_a_row_is_clipped_to_its_cells(texts: list[str], width: int, more: str) -> None:
+    row = tuple(Span(text) for text in texts)
+    shown = clipped(row, width, more)
+    assert cells(shown) <= width
+    assert (shown == row) == (cells(row) <= width)
 
 
 @given(WIDE, st.integers(6, 40))

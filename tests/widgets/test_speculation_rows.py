@@ -32,7 +32,8 @@ def test_whether_it_pays() -> None:
     assert text([verdict(metrics())]) == [" accept 2.6 (pays >1.7)"]
     assert verdict(metrics())[1].tone is Tone.GOOD
     assert verdict(metrics(1.4))[1].tone is Tone.WARN
-    assert text([verdict(metrics(break_even=None))]) == [" accept 2.6"]
+    assert text([verdict(metrics(break_even=None))]) == [" accept 2.6 (pays >?)"]
+    assert verdict(metrics(break_even=None))[1].tone is Tone.PLAIN
     assert text([verdict(metrics(simulated=0.8))]) == [" accept 2.6 SIMULATED"]
     assert text([verdict(Metrics(acceptance=2.51))]) == [" accept 2.5"]
     assert verdict(Metrics()) == ()

@@ -1,0 +1,24 @@
+"""What fails requests while the engine goes on: no failure of the launch, but not nothing."""
+
+from __future__ import annotations
+
+import re
+
+from panel.triage.cause import Cause, subject
+from panel.triage.scene import Scene
+
+_NUMBER = re.compile(r"\d+")
+_MARKS = 3
+
+
+def find_trouble(scene: Scene) -> Cause | None:
+    """Return what fails requests, by the ranks that were named first; None where nothing does."""
+    marks = [mark for mark in scene.live("trouble") if mark.grave]
+    if not marks or marks[0].signature is None:
+        return None
+    first, signature = marks[0], marks[0].signature
+    roots = scene.blamed({int(each) for each in _NUMBER.findall(first.groups.get("rank", ""))})
+    return Cause(
+        signature.kind, roots, first.t, subject(roots, "the model"), signature.what, "high",
+        "serving", tuple(marks[:_MARKS]), detail=first.groups.get("detail", first.text),
+    )  # fmt: skip
