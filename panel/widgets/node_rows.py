@@ -129,7 +129,10 @@ def _progress(launch: LaunchView) -> Row:
 
 
 def verdict(launch: LaunchView, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return what became of a launch that failed, hangs or fails requests, and what to do; nothing for others."""
+    """Return what became of a launch that failed, hangs or fails requests, and what to do.
+
+    Nothing for others.
+    """
     concluded = launch.verdict
     fails = launch.state.failed or launch.state is LaunchState.FAILING
     if not fails and not (concluded and concluded.troubled):
