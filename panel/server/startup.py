@@ -159,7 +159,8 @@ def _prepare_buckets(runner: Runner, buckets: tuple[int, ...], draft: int, life:
             except (RuntimeError, ValueError) as error:
                 raise RuntimeError(f"batch size {size}: {_innermost(error)}") from error
         took, more = (time.perf_counter() - begun) * 1e3, (_reserved() - held) / 2**20
-        log.info("batch size %d: prepared in %.1f ms, %.1f MiB of the GPU", size, took, more)
+        of_gpu = f", {more:.1f} MiB of the GPU" if torch.cuda.is_initialized() else ""
+        log.info("batch size %d: prepared in %.1f ms%s", size, took, of_gpu)
     life.progress(len(buckets), len(buckets))
     return _reserved() - before
 
