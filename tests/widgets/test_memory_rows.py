@@ -30,7 +30,7 @@ def rows(fit: Fit | None) -> str:
         memory=LINES,
         fit=fit,
     )
-    found, _ = page(plan, [], None, "", 80, UNICODE)
+    found = page(plan, [], None, "", 80, UNICODE).rows
     assert all(len(text_of(row)) <= 80 for row in found)
     return "\n".join(text_of(row) for row in found)
 
