@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from panel.domain.plan import Fit, Memory
@@ -24,6 +24,30 @@ class Budget(NamedTuple):
     fit: Fit
     short: int
     """Bytes missing for the first page of KV cache; 0 where there is room."""
+
+    @classmethod
+    def closed(
+        cls,
+        lines: Iterable[Memory],
+        weights: Weights,
+        total: int,
+        after: int,
+        tokens: int,
+        short: int,
+    ) -> Budget:
+        """Return the budget of a GPU of `total` bytes; lines of nothing are left out.
+
+        `after`: bytes left after the weights; `tokens`: what the KV cache holds.
+        """
+        kept = tuple(line for line in lines if line.predicted)
+        fit = Fit(
+            total=total,
+            estimated=not weights.counted,
+            kv_tokens=tokens,
+            after_weights=after,
+            left=total - sum(line.predicted for line in kept),
+        )
+        return cls(kept, fit, max(0, short))
 
     def of(self, category: str) -> int:
         """Return the bytes of one line, 0 where there is none."""

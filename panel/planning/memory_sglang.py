@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from panel.domain.plan import Fit, Memory
+from panel.domain.plan import Memory
 from panel.planning.memory import A_BATCH, CONTEXT, Budget, draft_layer, kv_cell, weight_lines
 from panel.planning.scene import Scene
 from panel.planning.sglang import (
@@ -75,16 +75,8 @@ def predict(scene: Scene) -> Budget:
             note="rule of thumb",
         ),
     )
-    lines = tuple(line for line in lines if line.predicted)
     total = scene.hardware.memory
-    fit = Fit(
-        total=total,
-        estimated=not weights.counted,
-        kv_tokens=tokens,
-        after_weights=after,
-        left=total - sum(line.predicted for line in lines),
-    )
-    return Budget(lines, fit, short=max(0, cell * page - room))
+    return Budget.closed(lines, weights, total, after, tokens, short=cell * page - room)
 
 
 def replicates_shared(scene: Scene) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from panel.domain.plan import Fit, Memory
+from panel.domain.plan import Memory
 from panel.planning.memory import A_BATCH, CONTEXT, Budget, draft_layer, kv_cell, weight_lines
 from panel.planning.scene import Scene
 from panel.planning.vllm import batched_tokens, dp, drafts, largest_graph, tp
@@ -54,12 +54,4 @@ def predict(scene: Scene) -> Budget:
         Memory(category="graphs", predicted=graphs, note="rule of thumb"),
         Memory(category="KV cache", predicted=tokens * cell, note=f"{tokens} tokens"),
     )
-    lines = tuple(line for line in lines if line.predicted)
-    fit = Fit(
-        total=total,
-        estimated=not weights.counted,
-        kv_tokens=tokens,
-        after_weights=after,
-        left=total - sum(line.predicted for line in lines),
-    )
-    return Budget(lines, fit, short=max(0, cell * page - room))
+    return Budget.closed(lines, weights, total, after, tokens, short=cell * page - room)

@@ -14,6 +14,7 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 
 from panel.domain.errors import PanelError
+from panel.domain.snapshot import LaunchView
 from panel.logs.decode import clean
 from panel.screens.ask import Ask
 from panel.screens.keys import bindings_of
@@ -92,6 +93,12 @@ class PanelScreen(Screen[None]):
     def header(self, *rows: Row) -> None:
         """Paint the header."""
         self.query_one("#header", Rows).show(rows)
+
+    def named(self, launch: LaunchView) -> Row:
+        """Return a launch's number, profile, engine and state, for a header."""
+        sign = self.desk.glyphs.launch(launch.state)
+        name = Span(f"#{launch.id} {launch.request.profile}/{launch.engine}  ", Tone.DIM)
+        return name, sign, Span(f" {launch.state.value}", sign.tone)
 
     def titled(self, title: Row, end: Row = ()) -> None:
         """Paint a header of the screen's name and a title."""

@@ -30,9 +30,7 @@ class GpusScreen(TextScreen):
         launch = view.launch
         title: Row = ()
         if launch is not None:
-            sign = self.desk.glyphs.launch(launch.state)
-            name = Span(f"#{launch.id} {launch.request.profile}/{launch.engine}  ", Tone.DIM)
-            title = (name, sign, Span(f" {launch.state.value}", sign.tone))
+            title = self.named(launch)
             if view.lost is None and self._feed.due(launch):
                 self._pull(view)
         names = {gpu.sample.name for gpu in view.snapshot.gpus} if view.snapshot else set()

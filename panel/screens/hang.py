@@ -68,9 +68,7 @@ class HangScreen(TextScreen, inherit_bindings=False):
         launch = view.launch
         title: Row = ()
         if launch is not None:
-            sign = self.desk.glyphs.launch(launch.state)
-            name = Span(f"#{launch.id} {launch.request.profile}/{launch.engine}  ", Tone.DIM)
-            title = (name, sign, Span(f" {launch.state.value}", sign.tone))
+            title = self.named(launch)
             if view.live and not view.hindrance and self._due(launch):
                 self._ask(launch)
         self.titled(title)

@@ -93,9 +93,7 @@ class TriageScreen(TextScreen, inherit_bindings=False):
         title: Row = ()
         end: Row = ()
         if launch is not None:
-            sign = self.desk.glyphs.launch(launch.state)
-            name = Span(f"#{launch.id} {launch.request.profile}/{launch.engine}  ", Tone.DIM)
-            title = (name, sign, Span(f" {launch.state.value}", sign.tone))
+            title = self.named(launch)
         if launch is not None and verdict is not None:
             end = self._age(launch, verdict)
             if _matter(launch, verdict) != self._read and view.lost is None:

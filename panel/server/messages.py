@@ -42,6 +42,11 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     prompt_logprobs: bool = False
     """With `logprobs`: also those of the prompt's tokens after the first."""
 
+    @property
+    def penalised(self) -> bool:
+        """True where a token's chances depend on the text before it by more than the model."""
+        return bool(self.frequency_penalty or self.presence_penalty or self.repetition_penalty != 1)
+
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
     """End one sequence, or all where `rid` is None."""

@@ -55,7 +55,7 @@ def _best(logits: Floats, rows: list[int]) -> tuple[dict[int, int], dict[int, bo
 
 
 def _plain_greedy(request: Generate) -> bool:
-    return request.temperature == 0 and request.logprobs is None and not _penalised(request)
+    return request.temperature == 0 and request.logprobs is None and not request.penalised
 
 
 def follow(draft: list[int], sampled: list[int]) -> list[int]:
@@ -66,15 +66,9 @@ def follow(draft: list[int], sampled: list[int]) -> list[int]:
     return sampled
 
 
-def _penalised(request: Generate) -> bool:
-    return bool(
-        request.frequency_penalty or request.presence_penalty or request.repetition_penalty != 1
-    )
-
-
 def _choose(rows: Floats, sequence: Sequence) -> Choice:
     request = sequence.request
-    text = list(sequence.tokens) if _penalised(request) else None
+    text = list(sequence.tokens) if request.penalised else None
     tokens: list[int] = []
     for row, guess in zip(rows, [*sequence.draft, None], strict=True):
         if text is not None:

@@ -13,7 +13,6 @@ from panel.kernels.sampling_filter import Filters
 from panel.server.cuda.layout import Arrays
 from panel.server.cuda.upload import upload
 from panel.server.flight import Landed
-from panel.server.messages import Generate
 from panel.server.sequence import Sequence
 
 
@@ -53,7 +52,8 @@ class KernelSampler:
         return cls(sampled, torch.ones(sampled.shape[0], dtype=torch.bool, device=sampled.device))
 
     def serves(self, sequences: Sequences[Sequence]) -> bool:
-        return not any(_asks_more(each.request) for each in sequences)
+        requests = (each.request for each in sequences)
+        return not any(each.logprobs is not None or each.penalised for each in requests)
 
     def sample(self, logits: torch.Tensor, sequences: Sequences[Sequence], width: int) -> Landing:
         count = len(sequences) * width
@@ -75,13 +75,6 @@ class KernelSampler:
         if done is not None:
             done.record()
         return landing
-
-
-def _asks_more(request: Generate) -> bool:
-    """True where the host has to see the logits."""
-    return request.logprobs is not None or bool(
-        request.frequency_penalty or request.presence_penalty or request.repetition_penalty != 1
-    )
 
 
 def _landing(source: torch.Tensor) -> torch.Tensor:
