@@ -147,7 +147,7 @@ class _Leader:
         self._news += self._scheduler.abort(None)
         self._tell()
         self._channel.send(Stopped("asked to stop"))
-        self._rendezvous.release(encode_plan(Plan(Work.STOP, draining=True)))
+        self._release(Plan(Work.STOP, draining=True))
         if problems := self._scheduler.audit():
             log.error("KV cache: %s", "; ".join(problems))
         else:
@@ -203,7 +203,7 @@ class _Leader:
     def _rebalance(self) -> None:
         """Let all ranks move their experts between two steps of the model."""
         self._land()
-        self._rendezvous.release(encode_plan(Plan(Work.REBALANCE)))
+        self._release(Plan(Work.REBALANCE))
         self._life.tick()
         self._runner(Plan(Work.REBALANCE))
         self._rendezvous.gather(self._roster)
@@ -221,7 +221,7 @@ class _Leader:
             self._land()
             return
         begun = time.perf_counter()
-        self._rendezvous.release(encode_plan(plan))
+        self._release(plan)
         self._tell()
         self._life.tick()
         if plan.work is Work.IDLE:
@@ -286,10 +286,15 @@ class _Leader:
                 log.error("step %d: request %s: %s", self._life.step, item.rid, item.error)
         self._news += news
 
+    def _release(self, plan: Plan) -> None:
+        """Hand the followers their next plan, where there are any."""
+        if self._options.tp_size > 1:
+            self._rendezvous.release(encode_plan(plan))
+
     def _trace(self, plan: Plan) -> None:
         """Find out which rank the bad logits come from."""
         plan = structs.replace(plan, traced=True)
-        self._rendezvous.release(encode_plan(plan))
+        self._release(plan)
         self._life.tick()
         words = trace(self._runner, plan, self._shared)
         self._rendezvous.gather(self._roster)
