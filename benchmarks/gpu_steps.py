@@ -138,7 +138,7 @@ def print_cycle(
     ]
     plan = Plan(Work.DECODE, members, rows=batch, width=width, extends=True)
     head.draft(plan, list(range(batch)))
-    forward.run(plan, width, None, poisoned=False)
+    forward.run(plan, forward.lay_out(plan), None, poisoned=False)
     graphs = {
         f"extend and {DRAFTS} drafts": head.graphs[batch].draft,
         f"verify {width}": forward.graphs[batch, width].graph,
@@ -150,8 +150,8 @@ def print_cycle(
     began = time.perf_counter()
     for _ in range(20):
         head.draft(plan, list(range(batch)))
-        forward.run(plan, width, head.drafts[:batch], poisoned=False)
-        head.keep(plan, head.graphs[batch].inputs)
+        forward.run(plan, forward.lay_out(plan), head.drafts[:batch], poisoned=False)
+        head.keep(width)
     host = (time.perf_counter() - began) / 20
     torch.cuda.synchronize()
     whole = (time.perf_counter() - began) / 20
@@ -187,6 +187,8 @@ def main() -> None:
     parser.add_argument("--prefill", action="store_true")
     parser.add_argument("--head", action="store_true")
     args = parser.parse_args()
+    if max(args.batch, default=0) * (-(-args.keys // PAGE)) > PAGES or args.keys > CONTEXT:
+        parser.error(f"there is room for {PAGES * PAGE} keys, and for {CONTEXT} of a sequence")
     raw = json.loads(args.config.read_text())
     if args.layers:
         raw["num_hidden_layers"] = args.layers

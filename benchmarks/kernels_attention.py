@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from panel.kernels.arrivals import arrival_counts
 from panel.kernels.latent_decode import Division, Paging, latent_decode, latent_decode_reference
 from panel.kernels.latent_prepare import latent_prepare, latent_prepare_reference
+from panel.kernels.latent_together import COLUMNS, DIVISION, latent_together
 from panel.kernels.norm import rms_norm, rms_norm_reference
 from panel.kernels.sampling import Draws, sample_tokens, sample_tokens_reference
 from panel.kernels.sampling_filter import Filters
@@ -190,6 +191,10 @@ def check_one_decode(report: Report, sequences: int, width: int, heads: int, len
         kind = "none" if up is None else "columns" if up.stride(2) == 1 else "depth"
         name = f"decode {sequences}x{width}, {heads} heads, {length} keys, up {kind}"
         report.check(name, out, wanted)
+        if up is not None and query.shape[0] == 1:
+            counter, out = torch.zeros(1, dtype=torch.int32, device=GPU), poisoned(*wanted.shape)
+            latent_together(query, cache, LATENT, paged, up, counter, out=out)
+            report.check(f"{name}, in one launch", out, wanted)
 
 
 def check_sampling(report: Report) -> None:
@@ -275,6 +280,53 @@ def sweep_one_decode(report: Report, sequences: int, length: int) -> None:
         print(f"{'':44}{spent:9.2f} us  {name}", flush=True)
 
 
+def sweep_together(report: Report) -> None:
+    """Time one sequence's prepare and attention: attend and combine apart, and in one launch."""
+    divisions = [DIVISION, *(Division(n, *shape) for n in (32, 64) for shape in SHAPES)]
+    tried = [(each, columns) for each in dict.fromkeys(divisions) for columns in (COLUMNS, 32)]
+    for length in (256, 1024, 4096, 16384):
+        sweep_one_together(report, tried, length)
+
+
+SHAPES = ((32, 8, 2), (32, 8, 3), (64, 8, 2), (64, 8, 3))
+
+
+def sweep_one_together(report: Report, tried: list[tuple[Division, int]], length: int) -> None:
+    paged, turns, norm = paging(1, length), rotation(), norm_of(LATENT)
+    caches = [cache_for(paged) for _ in range(LAYERS)]
+    key_ups = [rand(HEADS, NOPE, LATENT, scale=NOPE**-0.5) for _ in caches]
+    value_ups = [up_projection() for _ in caches]
+    projected, place = rand(1, DOWN), torch.tensor([length % 8192], device=GPU)
+    heads, entry = projected[:, :QUERY].unflatten(1, (HEADS, -1)), projected[:, QUERY:]
+    slot = paged.table[:, -1].long() * PAGE + (length - 1) % PAGE
+
+    def call(way: tuple[Division, int] | None, layer: int) -> torch.Tensor:
+        cache, up = caches[layer], value_ups[layer]
+        counter = None if way is None else torch.empty(1, dtype=torch.int32, device=GPU)
+        query = latent_prepare(
+            heads, entry, turns, place, norm, slot, cache, key_ups[layer], counter=counter
+        )
+        if way is None or counter is None:
+            return latent_decode(query, cache, LATENT, paged, up)
+        division, columns = way
+        return latent_together(
+            query, cache, LATENT, paged, up, counter, division=division, columns=columns
+        )
+
+    size = length * (LATENT + ROPE) * 2 + key_ups[0].nbytes + value_ups[0].nbytes
+    at_once(lambda way: call(way, 0), [None, *tried])
+    spent = {
+        way: microseconds([partial(call, way, layer) for layer in range(LAYERS)])
+        for way in (None, *tried)
+    }
+    label = f"prepare, attention 1 x {length}"
+    report.timed(f"{label}, apart", spent[None], size)
+    report.timed(f"{label}, together", spent[DIVISION, COLUMNS], size, short(DIVISION))
+    best = sorted(((spent[way], way) for way in tried), key=lambda each: each[0])
+    for taken, (division, columns) in best[:5]:
+        print(f"{'':44}{taken:9.2f} us  {short(division)} columns {columns}", flush=True)
+
+
 def time_small(report: Report) -> None:
     turns = rotation()
     for rows in (1, 8, 32, 128):
@@ -340,6 +392,7 @@ def time_layers(report: Report, layers: list[Layer], rows: int, length: int) -> 
 
     def attend(layer: Layer, cache: torch.Tensor) -> None:
         projected = linear(hidden, layer.down, norm=layer.norm)
+        counter = torch.empty(1, dtype=torch.int32, device=GPU) if rows == 1 else None
         query = latent_prepare(
             projected[:, :QUERY].unflatten(1, (HEADS, -1)),
             projected[:, QUERY:],
@@ -349,8 +402,12 @@ def time_layers(report: Report, layers: list[Layer], rows: int, length: int) -> 
             slots,
             cache,
             layer.key_up,
+            counter=counter,
         )
-        mixed = latent_decode(query, cache, LATENT, paged, layer.value_up)
+        if counter is None:
+            mixed = latent_decode(query, cache, LATENT, paged, layer.value_up)
+        else:
+            mixed = latent_together(query, cache, LATENT, paged, layer.value_up, counter)
         linear(mixed, layer.out, residual=hidden)
 
     size = rows * length * (LATENT + ROPE) * 2 + sum(
@@ -368,6 +425,7 @@ PARTS = (
     time_small,
     sweep_decode,
     time_attention,
+    sweep_together,
 )
 
 

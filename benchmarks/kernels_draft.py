@@ -17,14 +17,33 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.kernels_attention import GPU, HIDDEN, Report, norm_of, paging, rand, short
+from benchmarks.kernels_attention import (
+    GPU,
+    HIDDEN,
+    Report,
+    copy_bandwidth,
+    norm_of,
+    paging,
+    rand,
+    short,
+)
 from panel.kernels.arrivals import arrival_counts
 from panel.kernels.best_token import best_token, best_token_reference
+from panel.kernels.draft_follow import Course, follow_drafts, follow_drafts_reference
 from panel.kernels.draft_input import draft_input, draft_input_reference
+from panel.kernels.draft_places import (
+    Ring,
+    Rows,
+    draft_places,
+    draft_places_reference,
+    keep_features,
+    keep_features_reference,
+)
 from panel.kernels.grouped_decode import grouped_decode, grouped_decode_reference, rule
 from panel.kernels.grouped_prepare import grouped_prepare, grouped_prepare_reference
 from panel.kernels.latent_decode import Division
 from panel.kernels.timing import microseconds
+from panel.server.simulated import is_taken
 
 WIDTH, REDUCED = 128, 32000
 
@@ -66,6 +85,39 @@ def check(report: Report) -> None:
         report.check(f"best token, {rows} rows", out, best_token_reference(logits, ids))
 
 
+def check_course(report: Report) -> None:
+    """Where cycles go on by themselves, held against the same on the host."""
+    width, rows, ring = 4, 16, Ring(pages=256, recent=8, page_size=16, context=200)
+    table = 1 + torch.randperm(255)[: rows * 15].view(rows, 15).int()
+    for rate in (None, 0.7):
+        host = Course(
+            torch.randint(width, 190, (rows,)),
+            torch.randperm(rows),
+            torch.randint(width + 1, (rows,)),
+            torch.randint(5, 16, (rows,)),
+            torch.zeros(rows, dtype=torch.int64),
+            torch.zeros(width, rows, dtype=torch.int64),
+        )
+        sampled, drafts = torch.randint(2, (rows, width)), torch.randint(2, (rows, width - 1))
+        device = Course(*(each.to(GPU) for each in host))
+        taken = None if rate is None else partial(is_taken, rate=rate)
+        follow_drafts_reference(sampled, drafts, host, taken)
+        follow_drafts(sampled.to(GPU), drafts.to(GPU), device, rate)
+        for name, ours, wanted in zip(Course._fields, device, host, strict=True):
+            report.check(f"followed: {name}, acceptance {rate or 'real'}", ours.cpu(), wanted)
+    found, wanted = Rows.of(width, rows, GPU), Rows.of(width, rows, torch.device("cpu"))
+    draft_places(device, table.to(GPU), ring, found)
+    draft_places_reference(host, table, ring, wanted)
+    for name, ours, theirs in zip(Rows._fields, found, wanted, strict=True):
+        report.check(f"places: {name}", ours.cpu(), theirs)
+    known = rand(rows * width, HIDDEN)
+    features = torch.zeros(256 + rows * 8, HIDDEN, dtype=torch.bfloat16, device=GPU)
+    kept = features.cpu()
+    keep_features(known, device, table.to(GPU), ring, features)
+    keep_features_reference(known.cpu(), host, table, ring, kept)
+    report.check("features kept", features.cpu(), kept)
+
+
 def time_all(report: Report) -> None:
     for sequences, length in ((1, 300), (1, 4000), (4, 300), (16, 300)):
         paged = paging(sequences, length)
@@ -101,7 +153,7 @@ def main() -> int:
     """Do both; 1 where a check failed."""
     arrival_counts(GPU)
     report = Report(time.monotonic() + 60)
-    for part in (check, time_all):
+    for part in (copy_bandwidth, check, check_course, time_all):
         report.part(part)
     for failure in report.failed:
         print(f"FAILED {failure}")

@@ -11,10 +11,14 @@ time of a step with drafts over that of one without; it pays where the tokens of
 With `--simulate` each drafted token is accepted with that probability: for speed alone, the text
 means nothing.
 
-    python benchmarks/speculation.py --gpu [FOLDER] [--simulate 0.7] [--batch 1 4 16]
+    python benchmarks/speculation.py --gpu [FOLDER] [--simulate 0.7] [--batch 1 4] [--drafts 1 2 3]
 
 runs the shape of a folder's config (by default that of DeepSeek-V2-Lite) and a head with random
-weights on one GPU, without drafts and with them: what a cycle costs there, in plain steps.
+weights on one GPU, without drafts and with so many: what a cycle costs there, in plain steps. The
+floors are the time to read the weights that a step needs once, each draft the head's: with more
+tokens more of the routed experts are hit, as many as where each token chooses for itself. `gap` is
+what a cycle takes beyond drafting and verification on the device: sampling, and waiting for the
+host.
 """
 
 from __future__ import annotations
@@ -169,8 +173,51 @@ def row(
     }
 
 
-def on_gpu(folder: Path, batches: list[int], tokens: int, rate: float) -> None:
-    """Print what a cycle costs on one GPU, in plain steps; all weights are random."""
+class Floor:
+    """What the memory alone lets a step take, in milliseconds."""
+
+    def __init__(self, flags: list[str], bandwidth: float) -> None:
+        """`bandwidth` in bytes a second."""
+        from panel.server.config import read_config
+        from panel.server.draft.find import draft_shape
+        from panel.server.draft.shape import AUX
+        from panel.server.memory import Demand
+        from panel.server.options import parse
+        from panel.server.parallel import Shard
+
+        options = parse([*flags, "--speculative-algorithm=eagle3"])
+        folder = Path(options.model_path)
+        config, bandwidth = read_config(folder), bandwidth / 1e3
+        draft = draft_shape(options, config, folder)
+        demand = Demand(config, Shard(0, 1), options, 2, on_gpu=True, draft=draft)
+        head = demand.head
+        assert head is not None
+        self._experts = config.experts
+        expert = 3 * config.hidden_size * config.experts.width * demand.element_size
+        self._expert = len(config.expert_layers) * expert / bandwidth
+        hidden = config.hidden_size * demand.element_size
+        every = demand.weights + demand.shared_experts - config.vocab_size * hidden
+        self._rest = every / bandwidth - config.experts.routed * self._expert
+        self._fuse = AUX * hidden * config.hidden_size / bandwidth
+        self._draft = head.weights / bandwidth - self._fuse
+
+    def experts(self, tokens: int) -> float:
+        """Return how many experts of a layer so many tokens hit."""
+        routed, chosen = self._experts.routed, self._experts.routing.experts_per_token
+        return routed * (1 - (1 - chosen / routed) ** tokens)
+
+    def step(self, tokens: int) -> float:
+        """Return what the model takes for so many tokens."""
+        return self._rest + self.experts(tokens) * self._expert
+
+    def cycle(self, batch: int, drafts: int) -> float:
+        """Return what drafts and their verification take."""
+        return self.step(batch * (1 + drafts)) + self._fuse + drafts * self._draft
+
+
+def on_gpu(arguments: argparse.Namespace, folder: Path, rate: float) -> None:
+    """Print what cycles cost on one GPU, in plain steps; all weights are random."""
+    batches, tokens = arguments.batch, arguments.tokens
     sizes = ",".join(map(str, sorted(batches)))
     flags = [
         f"--model-path={folder}",
@@ -179,27 +226,41 @@ def on_gpu(folder: Path, batches: list[int], tokens: int, rate: float) -> None:
         "--context-length=4096",
     ]
     flags += [f"--cuda-graph-bs={sizes}", f"--max-running-requests={max(batches)}"]
-    flags += ["--chunked-prefill-size=2048"]
-    plain = serve("off", batches, tokens, flags)
-    flags.append(f"--speculative-simulate-acceptance={rate}")
-    cycles = serve("eagle3", batches, tokens, flags)
+    flags += ["--chunked-prefill-size=2048", *arguments.flags]
+    floor = Floor(flags, arguments.bandwidth * 1e12)
     print(f"acceptance is SIMULATED at {rate:g}: the text means nothing; greedy, {tokens} tokens")
-    print("ms: medians of 64 steps; clocked: all steps, prompts too; tokens: those of a cycle")
+    print("ms: medians of 64 steps; clock: mean of all steps, prompts too; draft, verify: means on")
+    print("the device; gap: the rest of a cycle; tokens: those of a cycle; it pays above `even at`")
+    print(f"floors: weights read once at {arguments.bandwidth:g} TB/s; experts: hit in a layer")
     print(
-        f"{'batch':>5} {'plain ms':>9} {'cycle ms':>9} {'ratio':>6} {'clocked':>8} {'clocked':>8} "
-        f"{'tokens':>7} {'breaks even':>12} {'plain tok/s':>12} {'tok/s':>7} {'gain':>6}"
+        f"{'batch':>5} {'drafts':>6} {'ms':>7} {'ratio':>6} {'clock':>7} {'floor':>6} {'ratio':>6} "
+        f"{'experts':>7} {'draft':>6} {'verify':>6} {'gap':>6} {'tokens':>6} {'even at':>7} "
+        f"{'tok/s':>6} {'gain':>6}",
+        flush=True,
     )
-    for off, on in zip(plain, cycles, strict=True):
-        gain = on["tok/s"] / off["tok/s"]
+    plain = serve("off", batches, tokens, flags)
+    for off in plain:
+        batch = off["batch"]
         print(
-            f"{off['batch']:5} {off['step ms']:9.3f} {on['step ms']:9.3f} "
-            f"{on['step ms'] / off['step ms']:5.2f}x {off['clock ms']:8.3f} {on['clock ms']:8.3f} "
-            f"{on['tokens a cycle']:7.2f} {on['tokens a cycle'] / gain:12.2f} "
-            f"{off['tok/s']:12.0f} {on['tok/s']:7.0f} {gain:5.2f}x  SIMULATED",
+            f"{batch:5} {0:6} {off['step ms']:7.3f} {'':6} {off['clock ms']:7.3f} "
+            f"{floor.step(batch):6.2f} {'':6} "
+            f"{floor.experts(batch):7.1f} {'':6} {'':6} {'':6} {1:6} {'':7} {off['tok/s']:6.0f}",
             flush=True,
         )
-        parts = ", ".join(f"{part} {ms:.3f}" for part, ms in on["parts ms"].items() if ms)
-        print(f"      ms of a cycle on the device: {parts or 'not known'}")
+    for drafts in arguments.drafts:
+        asked = [f"--speculative-simulate-acceptance={rate}", f"--speculative-num-steps={drafts}"]
+        for off, on in zip(plain, serve("eagle3", batches, tokens, flags + asked), strict=True):
+            batch, ms, gain = on["batch"], on["step ms"], on["tok/s"] / off["tok/s"]
+            parts, least = on["parts ms"], floor.cycle(on["batch"], drafts)
+            print(
+                f"{batch:5} {drafts:6} {ms:7.3f} {ms / off['step ms']:5.2f}x {on['clock ms']:7.3f} "
+                f"{least:6.2f} "
+                f"{least / floor.step(batch):5.2f}x {floor.experts(batch * (1 + drafts)):7.1f} "
+                f"{parts['draft']:6.3f} {parts['verify']:6.3f} "
+                f"{ms - parts['draft'] - parts['verify']:6.3f} {on['tokens a cycle']:6.2f} "
+                f"{on['tokens a cycle'] / gain:7.2f} {on['tok/s']:6.0f} {gain:5.2f}x  SIMULATED",
+                flush=True,
+            )
 
 
 def main() -> None:
@@ -212,6 +273,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--simulate", type=float)
+    parser.add_argument("--drafts", type=int, nargs="+", default=[3], help="with --gpu")
+    parser.add_argument("--bandwidth", type=float, default=4.3, help="TB/s, for the floors")
     parser.add_argument("flags", nargs="*", metavar="ENGINE FLAGS")
     arguments = parser.parse_args()
     preload()
@@ -220,7 +283,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as made:
             Path(made, "config.json").write_bytes(SHAPE.read_bytes())
             folder = Path(made if arguments.gpu is True else arguments.gpu)
-            on_gpu(folder, arguments.batch, arguments.tokens, rate)
+            on_gpu(arguments, folder, rate)
         return
     flags = list(arguments.flags)
     if arguments.simulate is not None:

@@ -2,8 +2,8 @@
 
     python tools/random_checkpoint.py OUT [--config FILE] [--layers N] [--seed 0]
 
-The default shape is DeepSeek-V2-Lite's (30 GB in bfloat16, some 10 s where there is a GPU). Its
-tokenizer knows one word for each token: t0, t1, ...
+The default shape is DeepSeek-V2-Lite's (30 GB in bfloat16, some 10 s where there is a GPU); that of
+a Qwen3-MoE is served too. Its tokenizer knows one word for each token: t0, t1, ...
 """
 
 from __future__ import annotations
@@ -27,6 +27,26 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def attention(config: dict[str, Any], prefix: str) -> Shapes:
+    """Return the shapes of an attention."""
+    shapes = latent(config) if "kv_lora_rank" in config else grouped(config)
+    return {f"{prefix}self_attn.{name}": shape for name, shape in shapes.items()}
+
+
+def grouped(config: dict[str, Any]) -> Shapes:
+    """Return the shapes of an attention whose heads share keys in groups."""
+    hidden, width = config["hidden_size"], config["head_dim"]
+    heads, groups = (width * config[f"num_{kind}_heads"] for kind in ("attention", "key_value"))
+    return {
+        "q_proj.weight": (heads, hidden),
+        "k_proj.weight": (groups, hidden),
+        "v_proj.weight": (groups, hidden),
+        "o_proj.weight": (hidden, heads),
+        "q_norm.weight": (width,),
+        "k_norm.weight": (width,),
+    }
+
+
+def latent(config: dict[str, Any]) -> Shapes:
     """Return the shapes of a latent attention."""
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     nope, rope = config["qk_nope_head_dim"], config["qk_rope_head_dim"]
@@ -43,7 +63,7 @@ def attention(config: dict[str, Any], prefix: str) -> Shapes:
         shapes["q_a_proj.weight"] = (low, hidden)
         shapes["q_a_layernorm.weight"] = (low,)
         shapes["q_b_proj.weight"] = (heads * (nope + rope), low)
-    return {f"{prefix}self_attn.{name}": shape for name, shape in shapes.items()}
+    return shapes
 
 
 def gated(config: dict[str, Any], prefix: str, width: int) -> Shapes:
@@ -62,9 +82,10 @@ def layer(config: dict[str, Any], number: int) -> Shapes:
     shapes = attention(config, prefix)
     for name in ("input_layernorm", "post_attention_layernorm"):
         shapes[f"{prefix}{name}.weight"] = (hidden,)
-    if number < config["first_k_dense_replace"]:
+    if number < config.get("first_k_dense_replace", 0):
         return shapes | gated(config, f"{prefix}mlp.", config["intermediate_size"])
-    width, experts = config["moe_intermediate_size"], config["n_routed_experts"]
+    width = config["moe_intermediate_size"]
+    experts = config["n_routed_experts" if "n_routed_experts" in config else "num_experts"]
     shapes[f"{prefix}mlp.gate.weight"] = (experts, hidden)
     if config.get("topk_method") == "noaux_tc":
         shapes[f"{prefix}mlp.gate.e_score_correction_bias"] = (experts,)
@@ -112,8 +133,29 @@ def write_tokenizer(folder: Path, size: int) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def main() -> None:
+def write(config: dict[str, Any], folder: Path, seed: int = 0) -> None:
     """Write the checkpoint."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    write_tokenizer(folder, config["vocab_size"])
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    generator = torch.Generator(device).manual_seed(seed)
+    index: dict[str, str] = {}
+    with ThreadPoolExecutor(8) as pool:
+        written = []
+        for name, shapes in files(config):
+            index |= dict.fromkeys(shapes, name)
+            tensors = weights(shapes, generator)
+            written.append(pool.submit(save_file, tensors, folder / name, {"format": "pt"}))
+        for each in written:
+            each.result()
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": index})
+    )
+
+
+def main() -> None:
+    """Write the checkpoint that the words on the command line ask for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--config", type=Path, default=MODELS / "deepseek-v2-lite.json")
@@ -125,23 +167,7 @@ def main() -> None:
     config.pop("quantization_config", None)
     if args.layers:
         config["num_hidden_layers"] = args.layers
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "config.json").write_text(json.dumps(config, indent=2))
-    write_tokenizer(args.out, config["vocab_size"])
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    generator = torch.Generator(device).manual_seed(args.seed)
-    index: dict[str, str] = {}
-    with ThreadPoolExecutor(8) as pool:
-        written = []
-        for name, shapes in files(config):
-            index |= dict.fromkeys(shapes, name)
-            tensors = weights(shapes, generator)
-            written.append(pool.submit(save_file, tensors, args.out / name, {"format": "pt"}))
-        for each in written:
-            each.result()
-    (args.out / "model.safetensors.index.json").write_text(
-        json.dumps({"metadata": {}, "weight_map": index})
-    )
+    write(config, args.out, args.seed)
     size = sum(path.stat().st_size for path in args.out.iterdir())
     print(f"{args.out}: {size / 1e9:.1f} GB in {time.perf_counter() - began:.1f} s")
 

@@ -35,3 +35,23 @@ def is_last(counter, programs):  # type: ignore[no-untyped-def]
     if last:
         tl.store(counter, 0)
     return last
+
+
+@triton.jit
+def arrive(counter):  # type: ignore[no-untyped-def]
+    """Arrive, with everything stored so far."""
+    tl.debug_barrier()
+    tl.atomic_add(counter, 1, sem="acq_rel")
+
+
+@triton.jit
+def await_others(counter, programs):  # type: ignore[no-untyped-def]
+    """Wait until so many programs have arrived, all with lower numbers in the same launch.
+
+    Programs start in the order of their numbers, so those waited for run or have run; they must not
+    wait themselves. What they have stored must be read with `.cg`. The counter was 0 before.
+    """
+    arrived = tl.atomic_add(counter, 0, sem="acquire")
+    while arrived < programs:
+        arrived = tl.atomic_add(counter, 0, sem="acquire")
+    tl.debug_barrier()

@@ -11,6 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
+from panel.kernels.arrivals import await_others
+
 _FEW_ROWS = 4
 """Up to these, a program for each row; beyond, weights would be read too often."""
 
@@ -74,9 +76,45 @@ def _combine(  # type: ignore[no-untyped-def]
     COLUMNS: tl.constexpr,  # noqa: N803
     UP: tl.constexpr,  # noqa: N803
 ):
-    block, head = tl.program_id(0), tl.program_id(1)
-    heads = tl.num_programs(1)
-    row = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
+    combine_block(
+        tl.program_id(0), tl.program_id(1), tl.program_id(2), tl.num_programs(1),
+        sums, logs, value_up, out, rows, pieces, latent, columns, up_head, up_row, up_column,
+        out_row, None, 0, ROWS, PIECES, GROUP, LATENT, COLUMNS, UP,
+    )  # fmt: skip
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def combine_block(  # type: ignore[no-untyped-def]
+    block,
+    head,
+    rows_block,
+    heads,
+    sums,
+    logs,
+    value_up,
+    out,
+    rows,
+    pieces,
+    latent,
+    columns,
+    up_head,
+    up_row,
+    up_column,
+    out_row,
+    counter,
+    before,
+    ROWS: tl.constexpr,  # noqa: N803
+    PIECES: tl.constexpr,  # noqa: N803
+    GROUP: tl.constexpr,  # noqa: N803
+    LATENT: tl.constexpr,  # noqa: N803
+    COLUMNS: tl.constexpr,  # noqa: N803
+    UP: tl.constexpr,  # noqa: N803
+):
+    """Write a block of columns of one head of some rows.
+
+    With a `counter` it waits for so many programs `before` to have arrived there.
+    """
+    row = rows_block * ROWS + tl.arange(0, ROWS)
     column = block * COLUMNS + tl.arange(0, COLUMNS)
     deep = tl.arange(0, LATENT)
     if UP:
@@ -85,12 +123,19 @@ def _combine(  # type: ignore[no-untyped-def]
         up = value_up + head.to(tl.int64) * up_head
         at = up + deep[:, None] * up_row + column[None, :] * up_column
         weights = tl.load(at, mask=inside, other=0.0)
+    if counter is not None:
+        await_others(counter, before)
 
     real = row < rows
     spot = (row.to(tl.int64) * heads + head) * pieces
     piece = tl.arange(0, PIECES)
     known = (piece[None, :] < pieces) & real[:, None]
-    log = tl.load(logs + spot[:, None] + piece[None, :], mask=known, other=float("-inf"))
+    log = tl.load(
+        logs + spot[:, None] + piece[None, :],
+        mask=known,
+        other=float("-inf"),
+        cache_modifier=".cg",
+    )
     filled = tl.sum((log != float("-inf")).to(tl.int32), axis=1)
     most = tl.max(log, axis=1)
     base = tl.where(most == float("-inf"), 0.0, most)
@@ -128,9 +173,10 @@ def _added(  # type: ignore[no-untyped-def]
         piece = start + tl.arange(0, GROUP)
         there = piece[None, :] < filled[:, None]
         at = spot[:, None] + piece[None, :]
-        log = tl.load(logs + at, mask=there, other=float("-inf"))
+        log = tl.load(logs + at, mask=there, other=float("-inf"), cache_modifier=".cg")
         weight = tl.exp2(log - base[:, None])
         held = there[:, :, None] & (column[None, None, :] < latent)
         source = sums + at[:, :, None] * latent + column[None, None, :]
-        mixed += tl.sum(weight[:, :, None] * tl.load(source, mask=held, other=0.0), axis=1)
+        mean = tl.load(source, mask=held, other=0.0, cache_modifier=".cg")
+        mixed += tl.sum(weight[:, :, None] * mean, axis=1)
     return mixed * share[:, None]

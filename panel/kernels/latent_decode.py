@@ -175,15 +175,50 @@ def _attend(  # type: ignore[no-untyped-def]
     WHOLE: tl.constexpr,  # noqa: N803
     STAGES: tl.constexpr,  # noqa: N803
 ):
-    piece, sequence = tl.program_id(1), tl.program_id(2).to(tl.int64)
-    pieces = tl.num_programs(1)
+    attend_piece(
+        tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64), tl.num_programs(1),
+        query, cache, table, lengths, sums, logs, width, heads, pages, latent, rope, query_row,
+        query_head, cache_row, table_row, ROWS, KEYS, LATENT, ROPE, PAGE, WHOLE, STAGES,
+    )  # fmt: skip
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def attend_piece(  # type: ignore[no-untyped-def]
+    block,
+    piece,
+    sequence,
+    pieces,
+    query,
+    cache,
+    table,
+    lengths,
+    sums,
+    logs,
+    width,
+    heads,
+    pages,
+    latent,
+    rope,
+    query_row,
+    query_head,
+    cache_row,
+    table_row,
+    ROWS: tl.constexpr,  # noqa: N803
+    KEYS: tl.constexpr,  # noqa: N803
+    LATENT: tl.constexpr,  # noqa: N803
+    ROPE: tl.constexpr,  # noqa: N803
+    PAGE: tl.constexpr,  # noqa: N803
+    WHOLE: tl.constexpr,  # noqa: N803
+    STAGES: tl.constexpr,  # noqa: N803
+):
+    """Write the result of one piece of a sequence's keys for a block of its queries."""
     length = tl.load(lengths + sequence)
     begin, end = 0, length
     if not WHOLE:
         part = tl.cdiv(tl.cdiv(length, pieces), KEYS) * KEYS
         begin = piece * part
         end = tl.minimum(begin + part, length)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = block * ROWS + tl.arange(0, ROWS)
     real = row < width * heads
     token, head = row // heads, row % heads
     number = sequence * width + token

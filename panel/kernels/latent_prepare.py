@@ -66,12 +66,14 @@ def latent_prepare(
     cache: torch.Tensor,
     key_up: torch.Tensor | None,
     out: torch.Tensor | None = None,
+    counter: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Do what `latent_prepare_reference` does, for any number of rows.
 
     `query`, `entry` and `cache` may be strided but for their last dimension; `rotation` is float32
     and contiguous. Without `key_up` the queries are rotated in place and returned; otherwise they
     go to `out`. Rows of padding share a slot: what it holds afterwards is one of them or a mixture.
+    `counter`, int32 [1], is set to 0 for `latent_together`.
     """
     rows, heads, width = query.shape
     latent, rope = norm[0].shape[0], rotation.shape[1]
@@ -94,6 +96,7 @@ def latent_prepare(
         cache,
         absorb,
         out,
+        counter,
         rows,
         heads,
         width - rope,
@@ -147,6 +150,7 @@ def _prepare(  # type: ignore[no-untyped-def]
     cache,
     key_up,
     out,
+    counter,
     rows,
     heads,
     inner,
@@ -171,6 +175,8 @@ def _prepare(  # type: ignore[no-untyped-def]
     number = tl.program_id(0)
     if number < rows:
         mine = number.to(tl.int64)
+        if counter is not None:
+            tl.store(counter, 0)
         # One token: its entry first, then the rope parts of its queries.
         pair = 2 * tl.arange(0, HALF)[None, :]
         turn = rotation + tl.load(positions + mine) * ROPE + pair

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 import torch
+import torch.distributed as dist
 
 from panel.server.courier import Courier, DistributedCourier, SharedMemoryCourier
 from panel.server.exchange import Exchange
@@ -78,7 +79,9 @@ def make_rebalancer(
     if place.store is None:
         courier = SharedMemoryCourier(shelves, shared.barrier, shared.roster)
     else:
-        courier = DistributedCourier(shelves[0].to(place.device))
+        # Gloo, of ranks that share a GPU, carries nothing of a GPU's from one to another.
+        device = place.device if dist.get_backend() == "nccl" else torch.device("cpu")
+        courier = DistributedCourier(shelves[0].to(device))
     mixtures = [model.layers[number].feed_forward for number in place.config.expert_layers]
     rebalancer = Rebalancer(place, cast(list[Mixture], mixtures), load, courier)
     return rebalancer, shelves.nbytes // ranks

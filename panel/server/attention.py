@@ -15,6 +15,11 @@ from panel.server.rope import rotate_
 class Attention(Protocol):
     """The first half of a layer."""
 
+    @property
+    def norm(self) -> RMSNorm:
+        """What the layer's input goes through first."""
+        ...
+
     def __call__(
         self,
         hidden: torch.Tensor,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -61,14 +61,12 @@ def prepare(options: Options) -> Gang:
         check_split(config, options)
         location = initial_location(config, options)
         draft = draft_shape(options, config, folder)
-        fault = parse_fault(options.fault, options.tp_size) if options.fault else None
         device = _device(options)
+        fault = _fault(options, device)
         if options.keep_weights and ADDRESS not in os.environ:
             raise OptionError(
                 "keep-weights: nobody is there to keep them; the panel is, by moepanel up"
             )
-        if fault is not None and fault.kind is Kind.ILLEGAL_ACCESS and device == "cpu":
-            raise OptionError("fault: kind illegal-access needs a GPU; on CPU ranks take segv")
         if options.speculative_ngram_min > options.speculative_ngram_max:
             raise OptionError(
                 f"speculative-ngram-min {options.speculative_ngram_min} is above "
@@ -98,18 +96,33 @@ def _device(options: Options) -> str:
     device = options.device
     if device == "auto":
         device = "cuda" if gpus >= options.tp_size else "cpu"
-    if device == "cuda" and gpus < options.tp_size:
+    # Asked for by name, sums over peers also work between ranks that share a GPU: for tests.
+    share = options.allreduce_backend == "peer" and gpus > 0
+    if device == "cuda" and gpus < options.tp_size and not share:
         raise OptionError(f"tp-size {options.tp_size} needs as many GPUs; this node shows {gpus}")
     backends = {"cpu": ("auto", "shm", "gloo"), "cuda": ("auto", "nccl")}[device]
-    for flag, chosen in (
-        ("allreduce-backend", options.allreduce_backend),
-        ("moe-a2a-backend", options.moe_a2a_backend),
+    sums = (*backends, "peer") if device == "cuda" else backends
+    for flag, chosen, fitting in (
+        ("allreduce-backend", options.allreduce_backend, sums),
+        ("moe-a2a-backend", options.moe_a2a_backend, backends),
     ):
-        if chosen not in ("none", *backends):
+        if chosen not in ("none", *fitting):
             raise OptionError(
-                f"{flag} {chosen} does not work on {device}; there: {', '.join(backends)}"
+                f"{flag} {chosen} does not work on {device}; there: {', '.join(fitting)}"
             )
     return device
+
+
+def _fault(options: Options, device: str) -> Fault | None:
+    """Return the drill, if there is one, with the device of its rank."""
+    if not options.fault:
+        return None
+    fault = parse_fault(options.fault, options.tp_size)
+    if device == "cuda":
+        return replace(fault, device=f"cuda:{fault.rank % torch.cuda.device_count()}")
+    if fault.kind is Kind.ILLEGAL_ACCESS:
+        raise OptionError("fault: kind illegal-access needs a GPU; on CPU ranks take segv")
+    return fault
 
 
 def _dtype(name: str, device: str) -> torch.dtype:

@@ -9,13 +9,12 @@ from collections.abc import Callable
 
 import torch
 
-from panel.server.distributed import join
+from panel.server.distributed import backend_of, join, ranks_per_gpu
 from panel.server.exchange import DistributedExchange, Exchange, SharedMemoryExchange
 from panel.server.experts import RoutedExperts
 from panel.server.location import slot_count
+from panel.server.nccl import describe_nccl
 from panel.server.place import Place
-from panel.server.reduction import Alone, Distributed, Reduction, SharedMemory
-from panel.server.sizes import step_rows
 
 log = logging.getLogger(__name__)
 
@@ -25,26 +24,15 @@ Measured = list[tuple[int, str, float]]
 
 def join_group(place: Place) -> None:
     """Join torch.distributed where it is used."""
-    if place.store is not None:
-        backend = "nccl" if place.device.type == "cuda" else "gloo"
-        shard = place.shard
-        join(backend, place.store, shard.rank, shard.tp_size, place.options.peer_timeout)
-
-
-def make_reduction(place: Place) -> tuple[Reduction, int]:
-    """Return the sums of a layer and the bytes that they take."""
-    shared, demand = place.shared, place.demand
-    width = place.config.hidden_size
-    buffer = torch.empty(step_rows(place.options), width, device=place.device, dtype=place.dtype)
-    match demand.sum_path:
-        case "none":
-            return Alone(buffer), buffer.nbytes
-        case "shm":
-            slots = shared.slots(place.shard.tp_size, place.dtype)
-            reduction = SharedMemory(slots, buffer, shared.barrier, shared.roster)
-            return reduction, buffer.nbytes + slots.nbytes // place.shard.tp_size
-        case path:
-            return Distributed(buffer, path), buffer.nbytes
+    if place.store is None:
+        return
+    shard = place.shard
+    backend = backend_of(place.device, shard.tp_size)
+    join(backend, place.store, shard.rank, shard.tp_size, place.options.peer_timeout)
+    if place.device.type == "cuda" and shard.rank == 0:
+        log.info("torch.distributed over %s; %s", backend, describe_nccl())
+        if ranks_per_gpu(shard.tp_size) > 1:
+            log.warning("ranks share GPUs and wait for each other's time slices: for tests only")
 
 
 def make_exchange(place: Place) -> tuple[Exchange | None, int]:
@@ -61,24 +49,18 @@ def make_exchange(place: Place) -> tuple[Exchange | None, int]:
             return DistributedExchange(path, place.shard.tp_size), 0
 
 
-def measure(place: Place, reduction: Reduction, exchange: Exchange | None) -> Measured:
-    """Time the collectives for one row, a decode batch and a prefill chunk; medians of a few."""
+def measure_exchange(place: Place, exchange: Exchange | None) -> Measured:
+    """Time the all-to-all for one row, a decode batch and a prefill chunk; medians of a few."""
+    if exchange is None:
+        return []
     measured = []
     width = place.config.hidden_size
     for rows in sorted({1, place.options.max_running_requests, place.options.chunked_prefill_size}):
         hidden = torch.zeros(rows, width, device=place.device, dtype=place.dtype)
-
-        def add_up(hidden: torch.Tensor = hidden) -> None:
-            reduction.part(hidden.shape[0]).zero_()
-            reduction.add_sum_(hidden)
-
-        measured.append((hidden.nbytes, reduction.path, _median_us(add_up, hidden)))
-        if exchange is not None:
-            sent = hidden if place.shard.dp_attention else hidden[place.shard.rows(rows)]
-            path = f"{exchange.path} all-to-all"
-            measured.append((sent.nbytes, path, _median_us(_trip(place, exchange, sent), hidden)))
-    table = ", ".join(f"{size} B {path} {us:.0f} us" for size, path, us in measured)
-    log.info("collectives: %s", table)
+        sent = hidden if place.shard.dp_attention else hidden[place.shard.rows(rows)]
+        us = median_us(_trip(place, exchange, sent), hidden)
+        measured.append((sent.nbytes, f"{exchange.path} all-to-all", us))
+    log.info("%s", ", ".join(f"{size} B {path} {us:.0f} us" for size, path, us in measured))
     return measured
 
 
@@ -94,7 +76,8 @@ def _trip(place: Place, exchange: Exchange, sent: torch.Tensor) -> Callable[[], 
     return lambda: exchange(sent, flat, idle, part)
 
 
-def _median_us(work: Callable[[], None], hidden: torch.Tensor) -> float:
+def median_us(work: Callable[[], object], hidden: torch.Tensor) -> float:
+    """Return the median time of five calls, each until `hidden` is there, in microseconds."""
     times = []
     for _ in range(5):
         begun = time.perf_counter()

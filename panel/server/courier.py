@@ -46,7 +46,7 @@ class DistributedCourier:
     """torch.distributed, over NCCL between GPUs or over gloo."""
 
     def __init__(self, blank: torch.Tensor) -> None:
-        """`blank` is like a parcel."""
+        """`blank` is like a parcel, where the backend carries it."""
         self._blank = blank
 
     def carry(
@@ -55,6 +55,7 @@ class DistributedCourier:
         parcels = {rank: torch.empty_like(self._blank) for rank in wanted}
         moves = [dist.P2POp(dist.irecv, into, rank) for rank, into in parcels.items()]
         if parcel is not None:
+            parcel = parcel.to(self._blank.device)
             moves += [dist.P2POp(dist.isend, parcel, rank) for rank in to]
         for work in dist.batch_isend_irecv(moves) if moves else ():
             work.wait()

@@ -6,6 +6,7 @@ import os
 import socket
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 
 
@@ -14,11 +15,24 @@ def listening_socket(ranks: int) -> socket.socket:
     return socket.create_server(("127.0.0.1", 0), backlog=ranks)
 
 
+def ranks_per_gpu(ranks: int) -> int:
+    """Return how many ranks a GPU of this host has; more than one only for tests."""
+    return -(-ranks // max(1, torch.cuda.device_count()))
+
+
+def backend_of(device: torch.device, ranks: int) -> str:
+    """Return the backend that serves all collectives; NCCL refuses ranks that share a GPU."""
+    return "nccl" if device.type == "cuda" and ranks_per_gpu(ranks) == 1 else "gloo"
+
+
 def join(backend: str, listening: socket.socket, rank: int, ranks: int, timeout: float) -> None:
     """Join the group of `ranks` processes that inherited `listening`; it is used up.
 
     `timeout` is in seconds and counts for every later collective too.
     """
+    # Sums of a graph would take ways of their own. Ranks that launch a step one by one, in a drill,
+    # have to meet those that replay it.
+    os.environ.setdefault("NCCL_GRAPH_REGISTER", "0")
     host, port = listening.getsockname()
     descriptor = listening.detach()
     if rank:

@@ -64,8 +64,12 @@ class Drafter:
         width = self._width(decoding, rows)
         for sequence in decoding:
             draft = sequence.guess[: width - 1]
-            if draft and grow(sequence, len(sequence.tokens) + len(draft)):
+            size = len(sequence.tokens) + len(draft)
+            if draft and grow(sequence, size):
                 sequence.draft = draft
+                if self._head:
+                    # A head may draft for the step after this one before it is planned.
+                    grow(sequence, min(size + len(draft), sequence.limit))
             elif self._head:
                 sequence.guess = []
                 sequence.hope += _FORGET_RATE * (_PRIOR - sequence.hope)

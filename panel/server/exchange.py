@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -95,14 +96,66 @@ class DistributedExchange:
         hidden = normed.shape[1]
         asked, rows, counts = _sort(normed, weights, self._ranks)
         coming = torch.empty_like(counts)
-        dist.all_to_all_single(coming, counts)
+        all_to_all(coming, counts)
         there, here = counts.tolist(), coming.tolist()
         received = asked.new_empty(sum(here), asked.shape[1])
-        dist.all_to_all_single(received, asked, here, there)
+        all_to_all(received, asked, here, there)
         results = _compute(received, hidden, experts)
         answers = results.new_empty(asked.shape[0], hidden)
-        dist.all_to_all_single(answers, results, there, here)
+        all_to_all(answers, results, there, here)
         part.index_add_(0, rows, answers)
+
+
+def _nothing() -> None:
+    pass
+
+
+def all_to_all(
+    coming: torch.Tensor,
+    going: torch.Tensor,
+    here: list[int] | None = None,
+    there: list[int] | None = None,
+    *,
+    meanwhile: Callable[[], None] = _nothing,
+) -> None:
+    """Send `going`, of which `there` says how many lines are for each rank; `here`, how many come.
+
+    Without them as many for each. Both tensors are contiguous. `meanwhile` is called while they are
+    under way, and does not touch them.
+    """
+    if _through_host(going):
+        landed = torch.empty(coming.shape, dtype=coming.dtype)
+        dist.all_to_all_single(landed, going.cpu(), here, there)
+        coming.copy_(landed)
+        meanwhile()
+    else:
+        work = dist.all_to_all_single(coming, going, here, there, async_op=True)
+        meanwhile()
+        work.wait()
+
+
+def all_gather(
+    coming: torch.Tensor, going: torch.Tensor, *, meanwhile: Callable[[], None] = _nothing
+) -> None:
+    """Send `going` to all ranks; what all of them send comes in their order."""
+    if _through_host(going):
+        landed = torch.empty(coming.shape, dtype=coming.dtype)
+        _gather(landed, going.cpu())
+        coming.copy_(landed)
+        meanwhile()
+    else:
+        work = _gather(coming, going, async_op=True)
+        meanwhile()
+        work.wait()
+
+
+# torch 2.13 has given it a new name.
+_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+
+def _through_host(tensor: torch.Tensor) -> bool:
+    """True where ranks share a GPU: gloo serves them, which knows the host's memory alone."""
+    return tensor.is_cuda and dist.get_backend() == "gloo"
 
 
 def _sort(

@@ -13,8 +13,8 @@ from panel.server.plan import Plan
 from panel.server.schedule import NOT_FINITE, Choice
 from panel.server.sequence import Sequence
 
-Follow = Callable[[list[int], list[int]], list[int]]
-"""(draft, sampled) to the tokens that are taken, as `sampler.follow`."""
+Follow = Callable[[Sequence, list[int]], list[int]]
+"""(sequence, sampled) to the tokens that are taken, by its draft, as `simulated.following`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,10 @@ class Landed:
 
 class Flight(Protocol):
     """A step under way on the device."""
+
+    def done(self) -> bool:
+        """True once `land` has nothing to wait for."""
+        ...
 
     def land(self) -> Landed:
         """Wait for the step."""
@@ -52,6 +56,17 @@ class DeviceSampler(Protocol):
         """
         ...
 
+    def whole(self, logits: torch.Tensor, plan: Plan) -> torch.Tensor:
+        """Return all logits of a plan on rank 0, something else on the others.
+
+        `logits` are what this rank has of them; all ranks call this together.
+        """
+        ...
+
+    def follow(self, count: int) -> None:
+        """Learn, on another rank than 0, so many tokens that rank 0 samples for the next step."""
+        ...
+
 
 def chosen(
     landed: Landed, plan: Plan, sequences: Sequences[Sequence], follow: Follow
@@ -63,7 +78,7 @@ def chosen(
         if not all(landed.sound[rows]):
             choices.append(Choice([], error=NOT_FINITE))
             continue
-        tokens = follow(sequence.draft, landed.tokens[rows])
+        tokens = follow(sequence, landed.tokens[rows])
         if plan.width > 1 and sequence.request.temperature:
             sequence.use(len(tokens))
         choices.append(Choice(tokens))

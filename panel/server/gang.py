@@ -80,13 +80,14 @@ def fork_gang(
 
 
 def place_of(gang: Gang, rank: int, store: socket.socket | None) -> Place:
-    """Return what `rank` is given."""
+    """Return what `rank` is given. Ranks share GPUs only where `prepare` lets them."""
+    gpu = rank % max(1, torch.cuda.device_count())
     return Place(
         options=gang.options,
         config=gang.config,
         folder=gang.folder,
         shard=shard_of(gang.options, rank),
-        device=torch.device(f"cuda:{rank}" if gang.device == "cuda" else "cpu"),
+        device=torch.device(f"cuda:{gpu}" if gang.device == "cuda" else "cpu"),
         dtype=gang.dtype,
         shared=gang.shared,
         events=gang.events,
@@ -143,5 +144,7 @@ def _watch_lifeline(lifeline: int) -> NoReturn:
 def _out_of_memory(error: BaseException) -> bool:
     """True for the ways in which Python and torch say that an allocation failed."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    if error.__cause__ is not None and _out_of_memory(error.__cause__):
         return True
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)

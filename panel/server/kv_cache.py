@@ -7,6 +7,7 @@ import logging
 import psutil
 import torch
 
+from panel.server.distributed import ranks_per_gpu
 from panel.server.memory import HOST_LIMIT
 from panel.server.place import Place
 
@@ -47,6 +48,6 @@ def _room(place: Place) -> int:
     fraction = place.options.mem_fraction_static
     if place.device.type == "cuda":
         free, total = torch.cuda.mem_get_info()
-        return free - int(total * (1 - fraction))
+        return (free - int(total * (1 - fraction))) // ranks_per_gpu(place.shard.tp_size)
     room = int(psutil.virtual_memory().available * fraction)
     return min(room, HOST_LIMIT) // place.shard.tp_size

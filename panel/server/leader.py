@@ -7,7 +7,7 @@ import logging
 import select
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import torch
@@ -15,7 +15,7 @@ from msgspec import structs
 
 from panel.server.cache import Cache
 from panel.server.channel import Channel
-from panel.server.flight import Flight, chosen
+from panel.server.flight import Flight, Landed, chosen
 from panel.server.life import Life
 from panel.server.messages import (
     Abort,
@@ -31,12 +31,13 @@ from panel.server.messages import (
     Tokens,
 )
 from panel.server.meter import Meter
+from panel.server.nccl import describe_nccl
 from panel.server.options import Options
 from panel.server.pages import PageAllocator
 from panel.server.phases import Phase
 from panel.server.place import Place
-from panel.server.plan import Plan, Work, encode_plan
-from panel.server.roster import PeerLostError
+from panel.server.plan import Plan, Work, encode_plan, with_sampled
+from panel.server.roster import SLICE_SECONDS, PeerLostError
 from panel.server.schedule import Choice, Limits, Scheduled
 from panel.server.scheduler import Scheduler
 from panel.server.score import score_prompts
@@ -119,6 +120,10 @@ class _Leader:
         self._meter = Meter(self._scheduler, self._caches, ready, place.shared.barrier, options)
         self._news: list[Tokens] = []
         self._under_way: _UnderWay | None = None
+        self._sampled: list[int] = []
+        """What the step that landed last has sampled."""
+        self._suspect: Plan | None = None
+        """A step that landed with logits that are not finite, until it is traced."""
         self._landed = 0.0
         self._drain_until: float | None = None
         self._poll = select.poll()
@@ -133,6 +138,7 @@ class _Leader:
                 phases=dict(life.seconds),
                 memory=ready.memory,
                 collectives=ready.collectives,
+                nccl=describe_nccl() if place.device.type == "cuda" else None,
             )
         )
 
@@ -211,23 +217,29 @@ class _Leader:
             self._channel.send(self._runner.rebalanced)
 
     def _step(self) -> None:
-        """Run one step; the news of the one before goes out while the followers have begun.
+        """Run one step; the news of the one before goes out once it has begun.
 
         Where the device samples, the step before lands only once this one has begun.
         """
+        if self._suspect is not None:
+            suspect, self._suspect = self._suspect, None
+            self._trace(suspect)
+        begun = time.perf_counter()
         scheduled = self._scheduler.next(draining=self._drain_until is not None)
+        if self._runner.serves(scheduled.plan, scheduled.sampled):
+            scheduled = replace(scheduled, plan=structs.replace(scheduled.plan, on_device=True))
         plan = scheduled.plan
         if plan.work is Work.IDLE and self._under_way is not None:
             self._land()
             return
-        begun = time.perf_counter()
         self._release(plan)
-        self._tell()
         self._life.tick()
         if plan.work is Work.IDLE:
+            self._tell()
             self._rendezvous.gather(self._roster)
             return
-        flight = self._runner.launch(plan, scheduled.sampled)
+        flight = self._runner.launch(plan, scheduled.sampled) if plan.on_device else None
+        self._tell()
         if flight is not None and self._ahead:
             self._scheduler.expect(scheduled)
             self._land()
@@ -258,7 +270,7 @@ class _Leader:
         """Wait for a step whose tokens the device samples, drafts and all."""
         plan = scheduled.plan
         self._rendezvous.gather(self._roster)
-        landed = flight.land()
+        landed = self._await(flight)
         if self._drafts is not None and plan.width > 1:
             self._scheduler.drafter.reveal(scheduled.sequences, landed.drafts)
         choices = chosen(landed, plan, scheduled.sampled, self._follow)
@@ -273,12 +285,26 @@ class _Leader:
         if step is None:
             return
         self._under_way = None
-        scheduled = step.scheduled
-        choices = chosen(step.flight.land(), scheduled.plan, scheduled.sampled, self._follow)
+        scheduled, plan, landed = step.scheduled, step.scheduled.plan, self._await(step.flight)
+        choices = chosen(landed, plan, scheduled.sampled, self._follow)
         now = time.perf_counter()
-        self._meter.count(scheduled.plan, now - max(step.begun, self._landed))
+        self._meter.count(plan, now - max(step.begun, self._landed))
         self._landed = now
-        self._take_news(self._scheduler.settle(scheduled, choices))
+        news = self._scheduler.settle(scheduled, choices)
+        if any(item.error is not None for item in news):
+            self._suspect = with_sampled(plan, self._sampled)
+        self._sampled = landed.tokens
+        self._take_news(news)
+
+    def _await(self, flight: Flight) -> Landed:
+        """Return what came of a step; `PeerLostError` where a rank is gone that it needs."""
+        begun = checked = time.monotonic()
+        while not flight.done():
+            now = time.monotonic()
+            if now - checked > SLICE_SECONDS:
+                self._roster.check(now - begun)
+                checked = now
+        return flight.land()
 
     def _take_news(self, news: list[Tokens]) -> None:
         for item in news:
@@ -293,7 +319,7 @@ class _Leader:
 
     def _trace(self, plan: Plan) -> None:
         """Find out which rank the bad logits come from."""
-        plan = structs.replace(plan, traced=True)
+        plan = structs.replace(plan, traced=True, on_device=False)
         self._release(plan)
         self._life.tick()
         words = trace(self._runner, plan, self._shared)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from panel.kernels.boxes import box_bytes
 from panel.server.draft.demand import DraftDemand
 from panel.server.draft.shape import DraftShape
 from panel.server.location import slot_count
@@ -15,6 +16,10 @@ from panel.server.sizes import logit_rows, max_context, step_rows
 
 SLOT_BYTES = 1 << 20
 """A rank's part of a larger sum goes through shared memory in pieces of this size."""
+PEER_BYTES = 2 << 20
+"""Largest sum that GPUs write straight into each other's memory: more goes by NCCL."""
+_GRAIN = 2 << 20
+"""The driver allocates and lends a GPU's memory in such pieces."""
 HOST_LIMIT = 1 << 30
 """Most bytes of KV cache of all CPU ranks together."""
 
@@ -106,7 +111,8 @@ class Demand:
         buffer = step_rows(self.options) * self.config.hidden_size * self.element_size
         logits = 4 * logit_rows(self.options) * self.config.vocab_size // self.shard.tp_size
         rows, width = self.exchange
-        return buffer + logits + self.sums + rows * width * self.element_size + self.moving
+        exchange = rows * width * self.element_size
+        return buffer + logits + self.sums + self.box + exchange + self.moving
 
     @property
     def sums(self) -> int:
@@ -116,11 +122,26 @@ class Demand:
         return 2 * max(SLOT_BYTES, 8 * self.config.hidden_size)
 
     @property
+    def box(self) -> int:
+        """This rank's memory for sums over peers, which the other ranks' GPUs write to."""
+        if self.sum_path not in ("auto", "peer"):
+            return 0
+        row = self.config.hidden_size * self.element_size
+        return -(-box_bytes(self.shard.tp_size, self.peer_rows, row) // _GRAIN) * _GRAIN
+
+    @property
+    def peer_rows(self) -> int:
+        """Most rows of a sum over peers: those of a decode or verify step, as far as they pay."""
+        row = self.config.hidden_size * self.element_size
+        return max(1, min(logit_rows(self.options), PEER_BYTES // row))
+
+    @property
     def sum_path(self) -> str:
-        """The path of the sums over all ranks that complete a layer."""
+        """The path of the sums over all ranks that complete a layer; auto: what is fastest."""
         if self.shard.tp_size == 1 or self.shard.dp_attention:
             return "none"
-        return self._path(self.options.allreduce_backend)
+        chosen = self.options.allreduce_backend
+        return "shm" if chosen == "auto" and not self.on_gpu else chosen
 
     @property
     def exchange(self) -> tuple[int, int]:
@@ -135,7 +156,10 @@ class Demand:
     @property
     def exchange_path(self) -> str:
         """The path of the all-to-all."""
-        return self._path(self.options.moe_a2a_backend)
+        chosen = self.options.moe_a2a_backend
+        if chosen == "auto":
+            return "nccl" if self.on_gpu else "shm"
+        return chosen
 
     @property
     def moving(self) -> int:
@@ -166,11 +190,6 @@ class Demand:
         correction = 4 * layers * experts.routed if experts.routing.correction else 0
         rotation = 8 * max_context(self.options, config) * (config.rope.width // 2)
         return elements * self.element_size + correction + rotation
-
-    def _path(self, chosen: str) -> str:
-        if chosen == "auto":
-            return "nccl" if self.on_gpu else "shm"
-        return chosen
 
     @property
     def _slots(self) -> int:

@@ -167,6 +167,8 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     """By rank."""
     collectives: list[tuple[int, str, float]]
     """(message bytes, path, microseconds) as measured at start."""
+    nccl: str | None = None
+    """Which NCCL the ranks have loaded, in words; None where they are on CPUs."""
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):

@@ -57,7 +57,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("init-expert-location", "str", "trivial", "trivial, or a JSON or PT file: experts by slot, or how often each was chosen", "parallel", toggle="ep"),
     Option("eplb-interval", "int", 0, "Model steps between two rebalances of the experts; 0: on demand alone", "parallel", minimum=0, toggle="ep"),
     Option("eplb-domains", "int", 1, "Groups of ranks, such as sockets, that groups of experts are kept in", "parallel", minimum=1, maximum=64, toggle="ep"),
-    Option("allreduce-backend", "choice", "auto", "Path of the collectives; auto measures at start", "parallel", ("auto", "shm", "gloo", "nccl")),
+    Option("allreduce-backend", "choice", "auto", "Path of the sums over ranks; auto takes the fastest for each size; peer: GPUs write to each other, NCCL for large sums", "parallel", ("auto", "shm", "gloo", "nccl", "peer")),
+    Option("collectives-file", "str", None, "JSON file that keeps the measured times of the sums, so that a start need not measure; default: for GPUs collectives.json in ~/.cache/moepanel", "parallel"),
     Option("speculative-algorithm", "choice", "off", "Draft tokens and verify them in one step", "speculation", ("off", "ngram", "eagle3"), toggle="spec", common=True),
     Option("speculative-num-steps", "int", None, "Most tokens drafted for one verify step; default: 3 with eagle3, 4 with ngram", "speculation", minimum=1, maximum=16, toggle="spec"),
     Option("speculative-draft-model-path", "str", None, "Folder of an EAGLE-3 draft head; default: the folder draft inside the model's", "speculation", toggle="spec"),
@@ -115,6 +116,7 @@ class Options:
     eplb_interval: int
     eplb_domains: int
     allreduce_backend: str
+    collectives_file: str | None
     speculative_algorithm: str
     speculative_num_steps: int | None
     speculative_draft_model_path: str | None

@@ -27,6 +27,9 @@ class Placement:
     """int64 [slots]"""
     turn: torch.Tensor
     """int64 [slots]; not below the period where the rank never picks the slot."""
+    held: torch.Tensor
+    """This rank's slot of each expert, counted from its first one, or -1: int32 [1, experts]. Of
+    replicas the last."""
     own: slice
     """This rank's slots."""
     everything: bool
@@ -44,26 +47,34 @@ class Placement:
         """Return the placement of `count` experts in slots."""
         own = shard.experts(len(experts))
         blank = torch.zeros(len(experts), dtype=torch.int64)
-        replicated = len(experts) > count
-        own_slots = slice(own.start, own.stop)
-        everything = shard.ep_size == 1
         placement = cls(
-            shard, blank, blank.clone(), blank.clone(), own_slots, everything, replicated, load
+            shard,
+            blank,
+            blank.clone(),
+            blank.clone(),
+            held=torch.full((1, count), -1, dtype=torch.int32),
+            own=slice(own.start, own.stop),
+            everything=shard.ep_size == 1,
+            replicated=len(experts) > count,
+            load=load,
         )
         placement.move(experts)
         return placement
 
     def to(self, device: torch.device) -> Placement:
         """Return the placement with its tables on `device`."""
-        experts, period, turn = (t.to(device) for t in (self.experts, self.period, self.turn))
-        return replace(self, experts=experts, period=period, turn=turn)
+        tables = (self.experts, self.period, self.turn, self.held)
+        experts, period, turn, held = (table.to(device) for table in tables)
+        return replace(self, experts=experts, period=period, turn=turn, held=held)
 
     def move(self, experts: Sequence[int]) -> None:
         """Change the tables to new experts in the same number of slots."""
-        rule = replica_rule(experts, self.shard)
-        for table, values in zip(
-            (self.experts, self.period, self.turn), (experts, *rule), strict=True
-        ):
+        period, turn = replica_rule(experts, self.shard)
+        held = [-1] * self.held.shape[1]
+        for slot, expert in enumerate(experts[self.own]):
+            held[expert] = slot
+        tables = (self.experts, self.period, self.turn, self.held[0])
+        for table, values in zip(tables, (experts, period, turn, held), strict=True):
             table.copy_(torch.tensor(values))
 
     def record(self, chosen: torch.Tensor, real: torch.Tensor | None) -> None:

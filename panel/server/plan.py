@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 import msgspec
+from msgspec import structs
 
 
 class Work(IntEnum):
@@ -70,6 +71,8 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
     """Mixed: how many of the segments decode."""
     traced: bool = False
     """A step that is run again to find out which rank's part of it is not finite."""
+    on_device: bool = False
+    """Rank 0's device samples the tokens, and all devices learn them."""
 
     @property
     def decoding(self) -> Sequence[Segment]:
@@ -100,6 +103,19 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
         sizes = [segment.prefill_rows for segment in self.prefilling]
         return list(itertools.accumulate(sizes, initial=self._decodes * self.width))[:-1]
 
+    def rows_of(self, owner: int) -> list[int]:
+        """Return the rows of the logits of an owner's segments, in the order of the segments."""
+        rows = [
+            number * self.width + step
+            for number, segment in enumerate(self.decoding)
+            if segment.owner == owner
+            for step in range(self.width)
+        ]
+        for segment, begin in zip(self.prefilling, self.prefill_begins, strict=True):
+            if segment.owner == owner:
+                rows += range(begin, begin + segment.prefill_rows)
+        return rows
+
     @property
     def _decodes(self) -> int:
         if self.work is Work.DECODE:
@@ -119,6 +135,17 @@ def encode_plan(plan: Plan) -> bytes:
 def decode_plan(data: bytes) -> Plan:
     """Return the plan of `encode_plan`."""
     return _decoder.decode(data)
+
+
+def with_sampled(plan: Plan, sampled: Sequence[int]) -> Plan:
+    """Return the plan with all its tokens, once those of the step before it are known."""
+    segments = [
+        structs.replace(
+            each, tokens=[token if token >= 0 else sampled[-1 - token] for token in each.tokens]
+        )
+        for each in plan.segments
+    ]
+    return structs.replace(plan, segments=segments)
 
 
 def blank_decode(rows: int, width: int) -> Plan:

@@ -77,6 +77,9 @@ def run_rank(place: Place, pid: int, connection: socket.socket | None, fault: Fa
         life.enter(Phase.ARGS, f"rank {shard.rank} of {shard.tp_size}, {place.device}")
         life.enter(Phase.SPAWN, f"pid {pid}")
         life.enter(Phase.IMPORT, f"torch {torch.__version__}")
+        # After a fork torch replaces its thread pool at first use, and trips over itself where the
+        # threads that load weights do that at once.
+        torch.set_num_threads(torch.get_num_threads())
         if place.device.type == "cuda":
             torch.cuda.set_device(place.device)
         with torch.inference_mode():
@@ -108,5 +111,7 @@ def _follow(place: Place, ready: Ready, life: Life) -> None:
         life.tick()
         if plan.traced:
             trace(ready.runner, plan, shared)
+        elif plan.on_device:
+            ready.runner.join(plan)
         elif plan.work is not Work.IDLE:
             ready.runner(plan)

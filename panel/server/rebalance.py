@@ -42,6 +42,8 @@ class Rebalancer:
         self._experts: Ints = np.array(self.table)
         self._layers = layers
         self._load = load
+        # On a CPU rank the counts are in shared memory to begin with.
+        self._seen = torch.zeros_like(load, device="cpu", pin_memory=True) if load.is_cuda else None
         self._courier = courier
 
     def load(self) -> Ints:
@@ -55,9 +57,15 @@ class Rebalancer:
 
     def publish(self) -> None:
         """Let all ranks see what this one has counted."""
-        mine = self._loads[self._shard.rank]
-        if self._load.data_ptr() != mine.data_ptr():
-            mine.copy_(self._load)
+        if self._seen is not None:
+            self._seen.copy_(self._load)
+            self._loads[self._shard.rank].copy_(self._seen)
+
+    def show(self) -> None:
+        """Let all ranks see what this one had counted the last time, without a wait for it."""
+        if self._seen is not None:
+            self._loads[self._shard.rank].copy_(self._seen)
+            self._seen.copy_(self._load, non_blocking=True)
 
     def forget(self) -> None:
         """Begin to count anew."""

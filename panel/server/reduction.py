@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
 from panel.server.meeting import Barrier
+from panel.server.norm import RMSNorm
 from panel.server.roster import Roster
+from panel.server.sum_table import SumTable
 
 
 class Reduction(Protocol):
@@ -23,8 +26,11 @@ class Reduction(Protocol):
         """Return the buffer for this rank's part, shape [rows, width]."""
         ...
 
-    def add_sum_(self, hidden: torch.Tensor) -> None:
-        """Add the sum of all ranks' parts to `hidden`, shape [rows, width]."""
+    def add_sum_(self, hidden: torch.Tensor, norm: RMSNorm | None = None) -> torch.Tensor:
+        """Add the sum of all ranks' parts to `hidden`, shape [rows, width].
+
+        Return `norm` of the result, in memory of its own; without a norm `hidden` itself.
+        """
         ...
 
 
@@ -39,8 +45,9 @@ class Alone:
     def part(self, rows: int) -> torch.Tensor:
         return self._buffer[:rows]
 
-    def add_sum_(self, hidden: torch.Tensor) -> None:
+    def add_sum_(self, hidden: torch.Tensor, norm: RMSNorm | None = None) -> torch.Tensor:
         hidden.add_(self._buffer[: hidden.shape[0]])
+        return hidden if norm is None else norm(hidden)
 
 
 class SharedMemory:
@@ -68,7 +75,7 @@ class SharedMemory:
             return self._buffer[:rows]
         return self._view(rows)[0]
 
-    def add_sum_(self, hidden: torch.Tensor) -> None:
+    def add_sum_(self, hidden: torch.Tensor, norm: RMSNorm | None = None) -> torch.Tensor:
         rows, width = hidden.shape
         fitting = self._slots.shape[2] // width
         if rows > fitting:
@@ -78,6 +85,7 @@ class SharedMemory:
                 self._add(hidden[begin : begin + fitting])
         else:
             self._add(hidden)
+        return hidden if norm is None else norm(hidden)
 
     def _add(self, hidden: torch.Tensor) -> None:
         mine, parts = self._view(hidden.shape[0])
@@ -108,7 +116,30 @@ class Distributed:
     def part(self, rows: int) -> torch.Tensor:
         return self._buffer[:rows]
 
-    def add_sum_(self, hidden: torch.Tensor) -> None:
+    def add_sum_(self, hidden: torch.Tensor, norm: RMSNorm | None = None) -> torch.Tensor:
         total = self._buffer[: hidden.shape[0]]
         dist.all_reduce(total)
         hidden.add_(total)
+        return hidden if norm is None else norm(hidden)
+
+
+class Fastest:
+    """Several paths that share one buffer: each number of rows takes the one that was fastest."""
+
+    def __init__(
+        self, buffer: torch.Tensor, paths: Mapping[str, Reduction], table: SumTable
+    ) -> None:
+        self.path = "+".join(paths)
+        self._buffer = buffer
+        self._paths = paths
+        self._table = table
+        self._known: dict[int, Reduction] = {}
+
+    def part(self, rows: int) -> torch.Tensor:
+        return self._buffer[:rows]
+
+    def add_sum_(self, hidden: torch.Tensor, norm: RMSNorm | None = None) -> torch.Tensor:
+        rows = hidden.shape[0]
+        if rows not in self._known:
+            self._known[rows] = self._paths[self._table.path(rows)]
+        return self._known[rows].add_sum_(hidden, norm)

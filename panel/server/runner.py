@@ -57,20 +57,32 @@ class Runner:
             self.logits[targets.cpu(), self.columns] = result.float().cpu()
         self._count()
 
-    def launch(self, plan: Plan, sequences: Sequences[Sequence]) -> Flight | None:
-        """Begin a step whose tokens the device samples for `sequences`.
-
-        None, and nothing done, where the host has to see the logits.
-        """
-        sampler = self.device_sampler
+    def serves(self, plan: Plan, sequences: Sequences[Sequence]) -> bool:
+        """True where the device can sample a step's tokens; no host has to see its logits then."""
+        if self.device_sampler is None or not plan.segments:
+            return False
         scored = any(segment.scored for segment in plan.prefilling)
-        if sampler is None or scored or not sampler.serves(sequences):
-            return None
-        forward = self.quiet or self.forward
-        logits, _ = forward(plan, poisoned=self.life.poisoned)
+        return not scored and self.device_sampler.serves(sequences)
+
+    def launch(self, plan: Plan, sequences: Sequences[Sequence]) -> Flight:
+        """Begin a step whose tokens the device samples for `sequences`; the others `join`."""
+        sampler, logits = self._quietly(plan)
         flight = sampler.sample(logits, sequences, plan.width)
         self._count()
         return flight
+
+    def join(self, plan: Plan) -> None:
+        """Begin this rank's part of a step that rank 0 launches."""
+        sampler, _ = self._quietly(plan)
+        sampler.follow(len(plan.logit_begins) * plan.width)
+        self._count()
+
+    def _quietly(self, plan: Plan) -> tuple[DeviceSampler, torch.Tensor]:
+        """Run a plan as far as its logits, which are all on rank 0 then."""
+        assert self.device_sampler is not None
+        forward = self.quiet or self.forward
+        logits, _ = forward(plan, poisoned=self.life.poisoned)
+        return self.device_sampler, self.device_sampler.whole(logits, plan)
 
     def _count(self) -> None:
         """Count a step; do what is due after so many."""
@@ -78,7 +90,7 @@ class Runner:
         if self.interval and self.steps % self.interval == 0:
             self._rebalance()
         elif self.rebalancer is not None and self.steps % _PUBLISH_STEPS == 0:
-            self.rebalancer.publish()
+            self.rebalancer.show()
 
     def begin(self) -> None:
         """Forget the steps so far, which were dry runs."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from panel.server.heartbeat import HeartbeatFile
+from panel.server.kept.driver import HANDLE_BYTES
 from panel.server.location import slot_count
 from panel.server.meeting import Barrier, Rendezvous, Votes
 from panel.server.memory import Demand
@@ -34,6 +35,10 @@ class Shared:
     def slots(self, tp_size: int, dtype: torch.dtype) -> torch.Tensor:
         """Return the slots of the sums, [2, ranks, elements]."""
         return self.arena.tensor("slots", dtype).view(2, tp_size, -1)
+
+    def handles(self) -> memoryview:
+        """Return where ranks tell what opens their memory for sums over peers."""
+        return self.arena.bytes("handles")
 
     def exchange(self, demand: Demand, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the rows of the all-to-all [ranks, rows, width] and how many go from whom to whom.
@@ -91,6 +96,7 @@ def make_shared(demand: Demand) -> Shared:
             + 5 * options.chunked_prefill_size
             + options.max_running_requests * segment,
             "slots": ranks * demand.sums,
+            "handles": ranks * HANDLE_BYTES,
             "exchange": ranks * rows * width * demand.element_size,
             "exchange counts": 8 * ranks * ranks,
             "load": 8 * ranks * layers * config.experts.routed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, replace
+from random import Random
 
 import psutil
 import torch
@@ -20,12 +21,15 @@ from panel.server.life import Life
 from panel.server.loader import count_bytes, shared_expert_bytes
 from panel.server.memory import Category
 from panel.server.memory_report import as_event, describe
-from panel.server.messages import RankMemory
+from panel.server.messages import Generate, RankMemory
 from panel.server.phases import Phase
 from panel.server.place import Place
-from panel.server.plan import Plan, blank_prefill
+from panel.server.plan import Plan, blank_decode, blank_prefill
+from panel.server.roster import PeerLostError
 from panel.server.runner import Runner
+from panel.server.sequence import Sequence
 from panel.server.sizes import draft_tokens, max_context, simulated_rate
+from panel.server.sums import make_sums
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +63,8 @@ def start(place: Place, life: Life) -> Ready:
     model = assembly.assemble(place, source, exchange, load, life.progress)
     paths = f"sums {place.demand.sum_path}, all-to-all {place.demand.exchange_path}"
     life.enter(Phase.WORKSPACE, f"buffers and collectives: {paths}")
-    reduction, buffer_bytes = collectives.make_reduction(place)
-    measured = collectives.measure(place, reduction, exchange)
+    reduction, buffer_bytes, measured = make_sums(place)
+    measured += collectives.measure_exchange(place, exchange)
     rebalancer, moving_bytes = assembly.make_rebalancer(place, model, load)
     life.enter(Phase.DRAFT, _speculation(place))
     head = load_head(place, model.embedding)
@@ -76,12 +80,9 @@ def start(place: Place, life: Life) -> Ready:
         with_drafts, device_sampler = with_head(place, plain, head, pages)
         forward = with_drafts
     elif place.draft is not None:
-        forward = followed(place, plain)
-    elif place.device.type == "cuda":
-        # Imported where there is a GPU only: triton has no wheels for some CPU machines.
-        from panel.server.cuda.assembly import with_kernels
-
-        forward, device_sampler = with_kernels(place, plain) or (plain, None)
+        forward, device_sampler = followed(place, plain)
+    else:
+        forward, device_sampler = _by_kernels(place, plain) or (plain, None)
     runner = Runner(
         forward=forward,
         device_sampler=device_sampler,
@@ -98,6 +99,7 @@ def start(place: Place, life: Life) -> Ready:
     life.enter(Phase.WARMUP, "one prefill step")
     most = min(options.chunked_prefill_size, max_context(options, place.config))
     _run_alone(runner, blank_prefill(most, options.page_size))
+    _sample_alone(runner, shard.rank)
     runner.begin()
     shared_experts = shared_expert_bytes(model)
     buffers = buffer_bytes + exchange_bytes + moving_bytes
@@ -112,6 +114,16 @@ def start(place: Place, life: Life) -> Ready:
     reports = _report_memory(place, memory, source.bytes_read, before)
     life.enter(Phase.READY, "ready")
     return Ready(runner, pages, buckets, reports, measured, with_drafts)
+
+
+def _by_kernels(place: Place, plain: TorchForward) -> tuple[Forward, DeviceSampler] | None:
+    """Return the same steps by kernels and what samples there; None where there are none."""
+    if place.device.type != "cuda":
+        return None
+    # Imported where there is a GPU only: triton has no wheels for some CPU machines.
+    from panel.server.cuda.assembly import with_kernels
+
+    return with_kernels(place, plain)
 
 
 def _speculation(place: Place) -> str:
@@ -156,7 +168,9 @@ def _prepare_buckets(runner: Runner, buckets: tuple[int, ...], draft: int, life:
         for width in sorted({1, 1 + draft}):
             try:
                 runner.forward.prepare(size, width)
-            except (RuntimeError, ValueError) as error:
+            except PeerLostError:
+                raise
+            except Exception as error:
                 raise RuntimeError(f"batch size {size}: {_innermost(error)}") from error
         took, more = (time.perf_counter() - begun) * 1e3, (_reserved() - held) / 2**20
         of_gpu = f", {more:.1f} MiB of the GPU" if torch.cuda.is_initialized() else ""
@@ -181,3 +195,14 @@ def _run_alone(runner: Runner, plan: Plan) -> None:
     runner(plan)
     tokens = len(plan.segments[0].tokens)
     log.info("prefill of %d tokens: %.1f ms", tokens, (time.perf_counter() - begun) * 1e3)
+
+
+def _sample_alone(runner: Runner, rank: int) -> None:
+    """Let the device sample a token: no request has to wait until kernels and ranks are ready."""
+    plan, sequence = blank_decode(1, 1), Sequence(Generate("warmup", [0], 1), 2, Random(0))
+    if not runner.serves(plan, [sequence]):
+        return
+    if rank:
+        runner.join(plan)
+    else:
+        runner.launch(plan, [sequence]).land()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from panel.server.norm import RMSNorm
 from panel.server.plan import Plan
 from panel.server.reduction import Reduction
 from panel.server.runner import Runner
@@ -26,11 +27,11 @@ class _Watched:
     def part(self, rows: int) -> torch.Tensor:
         return self._inner.part(rows)
 
-    def add_sum_(self, hidden: torch.Tensor) -> None:
+    def add_sum_(self, hidden: torch.Tensor, norm: RMSNorm | None = None) -> torch.Tensor:
         if self.first == _NEVER and not self._inner.part(hidden.shape[0]).isfinite().all():
             self.first = self._sums
         self._sums += 1
-        self._inner.add_sum_(hidden)
+        return self._inner.add_sum_(hidden, norm)
 
 
 def trace(runner: Runner, plan: Plan, shared: Shared) -> str:

@@ -30,6 +30,7 @@ _TYPES = {
     torch.float64: "*fp64",
     torch.int32: "*i32",
     torch.int64: "*i64",
+    torch.uint8: "*u8",
     torch.bool: "*i1",
 }
 

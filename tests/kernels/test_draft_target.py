@@ -75,8 +75,9 @@ def eagle_of(head: Head) -> EagleForward:
 
 
 @pytest.mark.usefixtures("apart")
-def test_drafts_and_verification_beside_the_kernels(tmp_path: Path) -> None:
-    target = make_checkpoint(tmp_path / "model", *SHAPES["v3-tied"])
+@pytest.mark.parametrize("name", ["v3-tied", "qwen3"])
+def test_drafts_and_verification_beside_the_kernels(name: str, tmp_path: Path) -> None:
+    target = make_checkpoint(tmp_path / "model", *SHAPES[name])
     head = make_head(tmp_path / "head", target)
     forward = eagle_of(head)
     first = Text([3, 1, 4, 1, 5], [2, 1], seat=0)

@@ -11,33 +11,48 @@ from tests.kernels import interpreting  # noqa: F401
 from panel.kernels.grouped_decode import grouped_decode, grouped_decode_reference, rule
 from panel.kernels.grouped_prepare import grouped_prepare, grouped_prepare_reference
 from panel.kernels.latent_decode import Division, Paging
+from panel.kernels.norm import Norm
 from panel.server.batch import Span
 from panel.server.grouped import attend
+from panel.server.norm import RMSNorm
 from panel.server.rope import rotate_
 from tests.kernels.test_latent import error, limit, paged
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize(("heads", "groups", "width"), [(4, 4, 16), (6, 2, 24)])
-def test_prepare(dtype: torch.dtype, heads: int, groups: int, width: int) -> None:
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize(("heads", "groups", "width"), [(4, 4, 16), (6, 2, 24), (1, 1, 16)])
+def test_prepare(dtype: torch.dtype, heads: int, groups: int, width: int, normed: bool) -> None:
     rows = 5
     projected = torch.randn(rows, heads + 2 * groups, width).to(dtype)
     angles = torch.rand(50, width // 2) * 6
     turns = torch.view_as_real(torch.polar(torch.ones_like(angles), angles)).flatten(1)
     positions, slots = torch.randperm(50)[:rows], torch.randperm(64)[:rows]
+    norms = (norm_of(width, dtype), norm_of(width, dtype)) if normed else None
     caches = [torch.full((64, 2 * groups * width), 7.0).to(dtype) for _ in range(2)]
-    wanted = grouped_prepare_reference(projected, turns, positions, slots, caches[0])
-    ours = grouped_prepare(projected.clone(), turns, positions, slots, caches[1])
+    wanted = grouped_prepare_reference(projected, turns, positions, slots, caches[0], norms)
+    ours = grouped_prepare(projected.clone(), turns, positions, slots, caches[1], norms)
     assert error(ours, wanted) < limit(dtype)
     assert error(caches[1], caches[0]) < limit(dtype)
     assert caches[1].eq(7).all(dim=1).sum() == 64 - rows
 
 
-def test_the_reference_rotates_as_the_engine_does() -> None:
+def norm_of(width: int, dtype: torch.dtype) -> Norm:
+    norm = RMSNorm.of(torch.rand(width).to(dtype), 1e-2)
+    return norm.gain, norm.floor
+
+
+def test_the_reference_does_what_the_engine_does() -> None:
     projected, angles = torch.randn(3, 8, 16), torch.rand(9, 8) * 6
     turns, positions = torch.polar(torch.ones_like(angles), angles), torch.tensor([3, 1, 4])
     cache, flat = torch.zeros(3, 2 * 2 * 16), torch.view_as_real(turns).flatten(1)
-    query = grouped_prepare_reference(projected, flat, positions, torch.arange(3), cache)
+    norms = [RMSNorm.of(torch.rand(16), 1e-2) for _ in range(2)]
+    of_query, of_key = ((norm.gain, norm.floor) for norm in norms)
+    query = grouped_prepare_reference(
+        projected, flat, positions, torch.arange(3), cache, (of_query, of_key)
+    )
+    for norm, part in zip(norms, projected[:, :6].split_with_sizes((4, 2), dim=1), strict=True):
+        norm(part, out=part)
     rotate_(projected[:, :6], turns[positions].unsqueeze(1))
     torch.testing.assert_close(query, projected[:, :4])
     torch.testing.assert_close(cache, projected[:, 4:].flatten(1))
@@ -51,6 +66,8 @@ def test_the_reference_rotates_as_the_engine_does() -> None:
         ([5, 70, 33], 1, 6, 2, 24, 1, Division(4, 16, 4, 2)),
         ([9, 40, 5], 5, 6, 3, 16, 1, Division(2, 16, 4, 2)),
         ([9, 20], 3, 8, 1, 16, 0, Division(1, 16, 4, 2)),
+        # 40 rows share a cached head: several blocks of them.
+        ([20, 12], 10, 8, 2, 16, 0, Division(2, 16, 4, 2)),
     ],
 )
 def test_decode(
@@ -102,5 +119,6 @@ def test_the_reference_is_what_the_engine_computes() -> None:
 
 
 def test_the_rule_divides_small_batches_most() -> None:
-    pieces = [rule(count, 16).pieces for count in (1, 4, 64)]
-    assert pieces == [8, 2, 1]
+    assert [rule(count, 16).pieces for count in (1, 4, 64)] == [16, 4, 1]
+    assert [rule(1, 4, rows).pieces for rows in (8, 72)] == [64, 22]
+    assert rule(1, 16).keys == 2 * rule(1, 16, size=4).keys

@@ -10,6 +10,7 @@ from tests.kernels import interpreting  # noqa: F401
 # isort: split
 from panel.kernels.latent_decode import Division, Paging, latent_decode, latent_decode_reference
 from panel.kernels.latent_prepare import latent_prepare, latent_prepare_reference
+from panel.kernels.latent_together import latent_together
 from panel.server.norm import RMSNorm
 from panel.server.rope import rotate_
 
@@ -114,6 +115,52 @@ def test_decode(
     assert ours is out
     assert ours.isfinite().all()
     assert error(ours, wanted) < limit(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    ("length", "heads", "latent", "pieces"),
+    [
+        (1, 3, 32, 4),  # One piece.
+        (40, 16, 32, 4),  # Three pieces of the four, one short; all heads.
+        (64, 2, 32, 4),  # All four.
+        (150, 3, 40, 4),  # Four pieces of three blocks, the last with one.
+        (81, 2, 32, 4),  # Three pieces of two blocks.
+        (300, 2, 32, 32),  # More pieces than are added up at a time.
+    ],
+)
+def test_together(dtype: torch.dtype, length: int, heads: int, latent: int, pieces: int) -> None:
+    """Rows of `sums` and `logs` that no piece has written are NaN here: none may be read."""
+    cache, paging = paged([length], latent + ROPE, dtype)
+    query = torch.randn(1, heads, latent + ROPE).to(dtype)
+    value_up = (torch.randn(heads, 20, latent) * latent**-0.5).to(dtype).transpose(1, 2)
+    arguments = (query, cache, latent, paging, value_up)
+    counter, division = torch.zeros(1, dtype=torch.int32), Division(pieces, 16, 4, 2)
+    wanted = latent_decode_reference(*arguments)
+    out = torch.full_like(wanted, float("nan"), dtype=dtype)
+    ours = latent_together(*arguments, counter, division=division, out=out)
+    assert ours is out
+    assert error(ours, wanted) < limit(dtype)
+    blocks = -(-length // 16)
+    assert counter.item() == -(-blocks // -(-blocks // pieces))
+
+
+def test_prepare_sets_the_counter_that_together_waits_with() -> None:
+    projected, counter = torch.randn(1, 2 * (NOPE + ROPE)), torch.tensor([7], dtype=torch.int32)
+    query, entry = projected.unflatten(1, (2, -1)), torch.randn(1, 16 + ROPE)
+    zeros = torch.zeros(1, dtype=torch.int64)
+    norm, turns = (torch.rand(16), torch.tensor(1e-3)), torch.rand(4, ROPE)
+    cache, key_up = torch.zeros(4, 16 + ROPE), torch.randn(2, NOPE, 16)
+    latent_prepare(query, entry, turns, zeros, norm, zeros, cache, key_up, counter=counter)
+    assert counter.item() == 0
+
+
+def test_together_is_for_one_row() -> None:
+    cache, paging = paged([4, 4], 24, torch.float32)
+    with pytest.raises(ValueError, match="2 rows of 2 heads"):
+        latent_together(
+            torch.randn(2, 2, 24), cache, 16, paging, torch.randn(2, 16, 8), torch.zeros(1)
+        )
 
 
 def test_padding_keeps_its_nan_to_itself() -> None:

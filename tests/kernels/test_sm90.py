@@ -26,8 +26,12 @@ def test_compile_for_sm90() -> None:
     assert done.returncode == 0, done.stderr
     compiled = json.loads(done.stdout)
     names = {each["name"] for each in compiled}
-    assert names >= {"_prepare", "_attend", "_combine", "_survey", "_narrow", "_draw"}
+    assert names >= {"_prepare", "_attend", "_combine", "_together", "_survey", "_narrow", "_draw"}
     assert names >= {"_draft_input", "_prepare_groups", "_attend_groups", "_best_token"}
+    assert names >= {"_follow_drafts", "_draft_places", "_keep_features"}
+    assert "_lay_out_verification" in names
+    assert names >= {"_choose_slots", "_find_places", "_permute", "_unpermute", "_unpack"}
+    assert "_peer_sum" in names
     for each in compiled:
         assert each["stack"] == 0, f"{each['name']} spills {each['stack']} bytes a thread"
         assert each["shared"] <= 227 << 10, f"{each['name']} takes {each['shared']} bytes"

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec import structs
 
 from tests.kernels import interpreting  # noqa: F401
 
 # isort: split
+from panel.kernels import grouped_decode
 from panel.kernels.latent_decode import Division
 from panel.server import load_experts
 from panel.server.config import read_config
+from panel.server.cuda import latent
 from panel.server.cuda.forward import KernelForward
 from panel.server.cuda.layout import Paper
 from panel.server.cuda.stack import Stack, served
@@ -33,6 +36,8 @@ PAGES = 64
 TEXTS = [[3, 1, 4, 1, 5, 9, 2], list(range(100, 112))]
 SMALL = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4}
 """One plain layer and one of experts: the interpreter takes its time."""
+GROUPED = SMALL | {"num_key_value_heads": 2}
+"""Two heads share a cached one."""
 
 
 class Contiguous(Loading):
@@ -59,12 +64,13 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep experts apart, as on a GPU, however small they are; the GPU is a small one."""
     monkeypatch.setattr(load_experts, "TOGETHER_LIMIT", 0)
     monkeypatch.setattr(Division, "rule", partial(Division.rule, processors=8))
+    monkeypatch.setattr(grouped_decode, "rule", partial(grouped_decode.rule, processors=8))
 
 
 def forward_of(folder: Path) -> KernelForward:
     config, model = load(folder)
     assert served(model)
-    width = model.layers[0].attention.width  # type: ignore[attr-defined]
+    width = Shard(0, 1).cache_width(config.attention)
     # What nobody has written must not reach a result.
     cache = torch.full((config.layers, PAGES * PAGE, width), float("nan"))
     cache[:, :PAGE] = 0
@@ -82,10 +88,21 @@ def wanted_rows(plan: Plan) -> list[int]:
 
 
 @pytest.mark.usefixtures("apart")
-@pytest.mark.parametrize("name", ["v3-tied", "v3-low-rank-groups", "v2-lite-yarn"])
-def test_steps_of_every_kind_agree_with_the_reference(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "small"),
+    [
+        ("v3-tied", SMALL),
+        ("v3-low-rank-groups", SMALL),
+        ("v2-lite-yarn", SMALL),
+        ("qwen3", GROUPED),
+        ("qwen3-bias-sparse", GROUPED),
+    ],
+)
+def test_steps_of_every_kind_agree_with_the_reference(
+    name: str, small: dict[str, int], tmp_path: Path
+) -> None:
     family, shape = SHAPES[name]
-    reference = make_checkpoint(tmp_path, family, shape | SMALL)
+    reference = make_checkpoint(tmp_path, family, shape | small)
     forward = forward_of(reference.folder)
     answers = []
     for plan in steps(TEXTS, chunk=4):
@@ -94,3 +111,17 @@ def test_steps_of_every_kind_agree_with_the_reference(name: str, tmp_path: Path)
         answers += [logits[wanted_rows(plan)]] if plan.logit_begins else []
     for logits, wanted in zip(answers, expected(reference, TEXTS), strict=True):
         torch.testing.assert_close(logits, wanted, atol=1e-4, rtol=0)
+
+
+@pytest.mark.usefixtures("apart")
+def test_one_sequence_of_one_token_is_attended_to_in_one_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family, shape = SHAPES["v2-lite-yarn"]
+    reference = make_checkpoint(tmp_path, family, shape | SMALL)
+    forward, text = forward_of(reference.folder), list(range(100, 145))
+    prefill, decode = steps([text])[:2]
+    forward(prefill, poisoned=False)
+    monkeypatch.delattr(latent, "latent_decode")
+    logits, _ = forward(structs.replace(decode, rows=1), poisoned=False)
+    torch.testing.assert_close(logits, expected(reference, [text])[1], atol=1e-4, rtol=0)

@@ -15,11 +15,13 @@ from panel.server.cuda.sampler import KernelSampler
 from panel.server.flight import chosen
 from panel.server.messages import Generate
 from panel.server.plan import Plan, Segment, Work
-from panel.server.sampler import follow, sample
+from panel.server.sampler import sample
 from panel.server.schedule import NOT_FINITE
 from panel.server.sequence import Sequence
+from panel.server.simulated import following
 
 VOCABULARY, WIDTH = 40, 4
+REAL = following(None)
 REQUESTS = [
     {"temperature": 0.0},
     {"temperature": 1.0},
@@ -63,7 +65,7 @@ def test_the_device_chooses_what_the_host_does() -> None:
         plan = plan_of(host)
         wanted = sample(logits, host, plan.logit_begins)
         flight = sampler.sample(torch.from_numpy(logits), device, WIDTH)
-        found = chosen(flight.land(), plan, device, follow)
+        found = chosen(flight.land(), plan, device, REAL)
         assert found == wanted
         lengths |= {len(choice.tokens) for choice in found}
     assert lengths == {1, 2, 3, 4}
@@ -79,7 +81,7 @@ def test_a_plain_step_goes_on_with_the_numbers_looked_at() -> None:
     plan = Plan(Work.DECODE, [Segment([1], 0, b"")], rows=1)
     other.number()
     wanted = sample(logits.numpy(), [other], [0])
-    assert chosen(sampler.sample(logits, [one], 1).land(), plan, [one], follow) == wanted
+    assert chosen(sampler.sample(logits, [one], 1).land(), plan, [one], REAL) == wanted
     assert one.number() == other.number() == looked[2]
 
 
@@ -90,6 +92,6 @@ def test_a_row_that_is_not_finite_ends_its_sequence_alone() -> None:
     logits = torch.randn(2 * WIDTH, VOCABULARY)
     logits[3, 5] = float("nan")
     landed = KernelSampler.into(torch.zeros(64, dtype=torch.int64)).sample(logits, made, WIDTH)
-    first, second = chosen(landed.land(), plan_of(made), made, follow)
+    first, second = chosen(landed.land(), plan_of(made), made, REAL)
     assert (first.tokens, first.error) == ([], NOT_FINITE)
     assert second.error is None

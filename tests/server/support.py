@@ -189,11 +189,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
 class Nursery:
     """Starts gangs from one warm process."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "tests.server.nursery") -> None:
         ours, theirs = socket.socketpair()
         self._orders = ours
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.server.nursery", str(theirs.fileno())],
+            [sys.executable, "-m", module, str(theirs.fileno())],
             pass_fds=(theirs.fileno(),),
             cwd=Path(__file__).parents[2],
         )

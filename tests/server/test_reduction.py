@@ -9,11 +9,14 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from panel.server.distributed import join, listening_socket
 from panel.server.heartbeat import Ledger
 from panel.server.meeting import Barrier, Votes
-from panel.server.reduction import SharedMemory
+from panel.server.norm import RMSNorm
+from panel.server.reduction import Alone, Distributed, Fastest, SharedMemory
 from panel.server.roster import PeerLostError, Roster
 from panel.server.shared_memory import Arena
+from panel.server.sum_table import SumTable, Timing
 
 WIDTH = 32
 
@@ -62,6 +65,58 @@ def test_sums_are_torch_sums_in_rank_order_on_every_rank(ranks: int) -> None:
             assert torch.equal(hidden, torch.sum(mine, 0))
 
     assert run_ranks(ranks, 30, body) == [0] * ranks
+
+
+def test_the_norm_of_a_sum_comes_with_it() -> None:
+    norm = RMSNorm.of(torch.rand(WIDTH), 1e-6)
+    reduction = Alone(torch.rand(4, WIDTH))
+    hidden = torch.rand(3, WIDTH)
+    expected = hidden + reduction.part(3)
+    normed = reduction.add_sum_(hidden, norm)
+    assert torch.equal(hidden, expected)
+    assert torch.equal(normed, norm(expected))
+    assert reduction.add_sum_(hidden) is hidden
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_gloo_adds_up_and_normalises() -> None:
+    store = listening_socket(2)
+    norm = RMSNorm.of(torch.rand(WIDTH), 1e-6)
+
+    def body(rank: int, roster: Roster, _: Arena) -> None:
+        join("gloo", store, rank, 2, 30)
+        reduction = Distributed(torch.empty(5, WIDTH), "gloo")
+        for step, rows in enumerate([1, 5, 2]):
+            mine = parts(2, step, rows)
+            reduction.part(rows).copy_(mine[rank])
+            hidden = torch.ones(rows, WIDTH)
+            normed = reduction.add_sum_(hidden, norm)
+            assert torch.allclose(hidden, mine.sum(0) + 1)
+            assert torch.equal(normed, norm(hidden))
+
+    assert run_ranks(2, 30, body) == [0, 0]
+    store.close()
+
+
+class _Tagged(Alone):
+    """Adds a number of its own, by which it is known."""
+
+    def __init__(self, buffer: torch.Tensor, tag: float) -> None:
+        super().__init__(buffer)
+        self._tag = tag
+
+    def add_sum_(self, hidden: torch.Tensor, norm: RMSNorm | None = None) -> torch.Tensor:
+        return super().add_sum_(hidden.add_(self._tag), norm)
+
+
+def test_each_size_takes_its_fastest_path() -> None:
+    buffer = torch.ones(10, WIDTH)
+    table = SumTable((Timing(2, "b", 1.0), Timing(2, "a", 2.0), Timing(8, "a", 3.0)))
+    fastest = Fastest(buffer, {"a": _Tagged(buffer, 10), "b": _Tagged(buffer, 20)}, table)
+    assert fastest.path == "a+b"
+    for rows, expected in [(1, 21), (2, 21), (3, 11), (10, 11), (2, 21)]:
+        assert fastest.part(rows).shape == (rows, WIDTH)
+        assert fastest.add_sum_(torch.zeros(rows, WIDTH)).eq(expected).all()
 
 
 def test_the_least_vote_counts_for_all() -> None:

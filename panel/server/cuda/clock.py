@@ -1,32 +1,35 @@
-"""Time that a cycle's parts take on the device, read when the next one begins."""
+"""Time that a cycle's parts take on the device, read once it has passed them."""
 
 from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 
 class Clock:
-    """Three marks in the stream of a GPU; on a CPU it tells nothing."""
+    """Marks in the stream of a GPU, around parts; on a CPU it tells nothing."""
 
     def __init__(self, device: torch.device) -> None:
-        on_gpu = device.type == "cuda"
-        self._marks = [torch.cuda.Event(enable_timing=True) for _ in range(3 if on_gpu else 0)]
-        self._passed = 0
+        self._on_gpu = device.type == "cuda"
+        self._spans: deque[tuple[str, torch.cuda.Event, torch.cuda.Event]] = deque()
 
-    def mark(self) -> None:
-        """Set the next mark: before the drafts, after them, after the verification."""
-        if self._passed < len(self._marks):
-            self._marks[self._passed].record()
-            self._passed += 1
+    @contextmanager
+    def on(self, part: str) -> Iterator[None]:
+        """Count the device's time for what is launched inside towards `part`."""
+        if not self._on_gpu:
+            yield
+            return
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        yield
+        end.record()
+        self._spans.append((part, begin, end))
 
-    def read(self) -> dict[str, float]:
-        """Return the seconds of each part of the last cycle, and start over.
-
-        Nothing where a cycle has not passed all marks, or is under way still.
-        """
-        passed, self._passed = self._passed, 0
-        if passed < 3 or not self._marks[2].query():
-            return {}
-        first, second, third = self._marks
-        parts = {"draft": first.elapsed_time(second), "verify": second.elapsed_time(third)}
-        return {part: ms / 1e3 for part, ms in parts.items()}
+    def read(self) -> Iterator[tuple[str, float]]:
+        """Yield the parts that have passed since the last reading, and the seconds of each."""
+        while self._spans and self._spans[0][2].query():
+            part, begin, end = self._spans.popleft()
+            yield part, begin.elapsed_time(end) / 1e3

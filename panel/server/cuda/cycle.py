@@ -2,71 +2,101 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from panel.server.cuda.layout import Arrays, Paper
-from panel.server.draft.places import Places
-from panel.server.plan import Plan
+from panel.server.cuda.layout import Arrays
+from panel.server.plan import Plan, Segment
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """What extend and drafts read, and where the features of the verified tokens go.
+    """The sequences of a cycle, padded to `rows`."""
 
-    Rows of `extend` come by age, the last token of each sequence first, then the one before it.
-    """
+    segments: Sequence[Segment]
+    rows: int
+    width: int
+    """Tokens of a sequence that are verified at most, as its plan says."""
 
-    arrays: Arrays
-    """`tokens` int64 [width * count]; `before` int64 alike, rows of the features before them;
-    `positions`, `slots` int64 [(2 * width - 2) * count], of those tokens, then of the drafts that
-    the head sees too; `lengths` int32 [width - 1, count], keys when each draft is made; `kept`
-    int64 [count * width], where features of the verified tokens go, 0 for padding."""
-    table: npt.NDArray[np.int32]
-    """Pages of the sequences, [count, as many as the longest has]."""
+    @classmethod
+    def of(cls, plan: Plan, owned: list[int]) -> Cycle:
+        """Return the cycle of a plan's segments `owned`."""
+        return cls([plan.decoding[number] for number in owned], plan.rows, plan.width)
+
+    def asked(self) -> Arrays:
+        """Return what the host alone knows of a `Course`."""
+        sizes, held = np.zeros((2, self.rows), np.int64)
+        sizes[: len(self.segments)] = [len(segment.tokens) for segment in self.segments]
+        held[: len(self.segments)] = [_held(segment) for segment in self.segments]
+        return {"sizes": sizes, "held": held}
+
+    def course(self, width: int) -> Arrays:
+        """Return the rest of a `Course` with `width` tokens to see at most."""
+        count = len(self.segments)
+        starts, seats, seen = np.zeros((3, self.rows), np.int64)
+        starts[:count] = [segment.start for segment in self.segments]
+        seats[:count] = [segment.seat for segment in self.segments]
+        seen[:count] = [1 + len(segment.fresh) for segment in self.segments]
+        tokens = np.zeros((width, self.rows), np.int64)
+        for row, segment in enumerate(self.segments):
+            known = [segment.tokens[0], *reversed(segment.fresh)]
+            tokens[: len(known), row] = known
+        return {"starts": starts, "seats": seats, "seen": seen, "tokens": tokens}
+
+    def table(self) -> npt.NDArray[np.int32]:
+        """Return the pages of the sequences, [rows, as many as one has at most]."""
+        most = max(map(_held, self.segments), default=1)
+        table = np.zeros((self.rows, most), np.int32)
+        for row, segment in enumerate(self.segments):
+            table[row, : _held(segment)] = np.frombuffer(segment.pages, np.int32)
+        return table
+
+    def asks_alike(self, later: Cycle) -> bool:
+        """True where `asked` and `table` of both are the same, given that one goes on."""
+        pairs = zip(self.segments, later.segments, strict=True)
+        return all(
+            len(old.tokens) == len(new.tokens) and old.pages == new.pages for old, new in pairs
+        )
+
+    def foresees(self, later: Cycle, width: int, page_size: int) -> bool:
+        """True where a cycle that this one goes on to verifies `width` tokens of each sequence.
+
+        And where the pages of all of them were known.
+        """
+        pairs = zip(self.segments, later.segments, strict=True)
+        return later.width == width and all(
+            len(new.tokens) == width and new.start + width <= _held(old) * page_size
+            for old, new in pairs
+        )
+
+    def goes_on(self, later: Cycle, page_size: int) -> bool:
+        """True where what the head did after this cycle by itself is what `later` asks for.
+
+        The same sequences have to be in the same rows, each further by what was sampled for it,
+        with pages known then for all that the head sees.
+        """
+        pairs = zip(self.segments, later.segments, strict=False)
+        return (
+            self.rows == later.rows
+            and len(self.segments) == len(later.segments)
+            and all(_goes_on(old, new, page_size) for old, new in pairs)
+        )
 
 
-def lay_out_cycle(
-    plan: Plan, count: int, width: int, paper: Paper, places: Places, *, owned: list[int]
-) -> Cycle:
-    """Return the cycle of a plan's segments `owned`, padded to `count` sequences.
+def _goes_on(old: Segment, new: Segment, page_size: int) -> bool:
+    further = new.start - old.start
+    return (
+        new.seat == old.seat
+        and 1 <= further <= len(old.tokens)
+        and len(new.fresh) == further - 1
+        and new.pages.startswith(old.pages)
+        and new.start + max(1, len(new.tokens) - 1) <= _held(old) * page_size
+    )
 
-    With `width` tokens to verify there are `width - 1` drafts, and at most as many tokens that the
-    head has missed. Whatever stands for padding goes to page 0, which belongs to nobody, or where a
-    sequence's next tokens go.
-    """
-    segments = [plan.decoding[number] for number in owned]
-    longest = max((segment.start for segment in segments), default=0) + width
-    size = paper.page_size
-    table = np.zeros((count, -(-longest // size)), np.int32)
-    starts, seats = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    verified, seen = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    tokens = np.zeros((width, count), np.int64)
-    for row, segment in enumerate(segments):
-        fresh = segment.fresh
-        starts[row], seats[row] = segment.start, segment.seat
-        verified[row], seen[row] = len(segment.tokens), 1 + len(fresh)
-        tokens[0, row] = segment.tokens[0]
-        tokens[1 : 1 + len(fresh), row] = fresh[::-1]
-        pages = np.frombuffer(segment.pages, np.int32)[: table.shape[1]]
-        table[row, : len(pages)] = pages
-    age = np.arange(width)[:, None]
-    known = age < seen
-    positions = np.where(known, starts - age, 0)
-    before = np.where(known, places.among(table, seats, positions - 1), 0)
-    ahead = starts + age[1:-1]
-    every = np.concatenate((positions, ahead))
-    slots = table[np.arange(count), every // size].astype(np.int64) * size + every % size
-    slots[:width][~known] = 0
-    kept = np.where(age < verified, places.among(table, seats, starts + age), 0)
-    arrays = {
-        "tokens": tokens.ravel(),
-        "positions": np.minimum(every, paper.context - 1).ravel(),
-        "slots": slots.ravel(),
-        "before": before.ravel(),
-        "lengths": (starts + 1 + age[:-1]).astype(np.int32),
-        "kept": np.ascontiguousarray(kept.T).ravel(),
-    }
-    return Cycle(arrays, table)
+
+def _held(segment: Segment) -> int:
+    """Return how many pages the sequence has."""
+    return len(segment.pages) // 4

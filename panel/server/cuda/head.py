@@ -10,55 +10,56 @@ from torch.nn.functional import silu
 
 from panel.kernels.arrivals import arrival_counts
 from panel.kernels.best_token import best_token
+from panel.kernels.draft_follow import follow_drafts
 from panel.kernels.draft_input import draft_input
+from panel.kernels.draft_places import Ring, draft_places, keep_features
+from panel.kernels.draft_verify import lay_out_verification
 from panel.kernels.grouped_decode import grouped_decode
 from panel.kernels.grouped_prepare import grouped_prepare
 from panel.kernels.latent_decode import Paging
 from panel.server.cuda.capture import capture
 from panel.server.cuda.clock import Clock
-from panel.server.cuda.cycle import lay_out_cycle
+from panel.server.cuda.cycle import Cycle
 from panel.server.cuda.layout import Paper
 from panel.server.cuda.linear import linear
-from panel.server.cuda.upload import Inputs
+from panel.server.cuda.target import KernelTarget
+from panel.server.cuda.turn import Captured, Turn, Where
 from panel.server.draft.model import DraftModel
 from panel.server.draft.places import Places
+from panel.server.draft.target import Verified
 from panel.server.plan import Plan, blank_decode
 
 
-@dataclass(frozen=True, slots=True)
-class Captured:
-    """A cycle of one size; its graphs run before and after the one that verifies."""
-
-    inputs: Inputs
-    draft: torch.cuda.CUDAGraph
-    keep: torch.cuda.CUDAGraph
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class KernelHead:
     """A whole head on this rank; it drafts `width - 1` tokens for each sequence.
 
-    Nothing of a cycle waits for the host: each draft is looked up where the one before was left.
+    Nothing of a cycle waits for the host: each draft is looked up where the one before was left,
+    and where the host's next plan is the one that is expected, its drafts are there already.
     """
 
     model: DraftModel
     cache: torch.Tensor
     """[slots, entry]"""
     features: torch.Tensor
-    """The table of `places`, [rows, hidden]; row 0 stays zero."""
+    """The table of `ring`, [rows, hidden]; row 0 stays zero."""
     aux: torch.Tensor
     """Where the model that verifies leaves what the tapped layers put out, [rows, 3 * hidden]."""
-    places: Places
+    ring: Ring
     paper: Paper
-    width: int
-    """Tokens of a sequence that are verified."""
     turns: torch.Tensor
     """Cosine and sine of each pair, float32 [positions, head width]."""
     drafts: torch.Tensor
     """int64 [most sequences, width - 1], overwritten by each cycle."""
     clock: Clock
+    target: KernelTarget | None = None
+    """The model that verifies, where it does so by kernels."""
+    rate: float | None = None
+    """The acceptance that is simulated; None: a real one."""
     graphs: dict[int, Captured] = field(default_factory=dict)
     """By sequences."""
+    turn: Turn | None = None
+    """None where the step before was no cycle."""
 
     @classmethod
     def of(
@@ -71,78 +72,134 @@ class KernelHead:
         paper: Paper,
         *,
         sequences: int,
+        target: KernelTarget | None = None,
+        rate: float | None = None,
     ) -> KernelHead:
         """Return the head for at most so many sequences; the paper's width is that of a cycle."""
         turns = torch.view_as_real(model.rotation).flatten(1).contiguous()
         drafts = torch.zeros(sequences, paper.width - 1, dtype=torch.int64, device=cache.device)
+        ring = Ring(places.pages, places.recent, places.page_size, paper.context)
         clock = Clock(cache.device)
-        return cls(model, cache, features, aux, places, paper, paper.width, turns, drafts, clock)
+        return cls(model, cache, features, aux, ring, paper, turns, drafts, clock, target, rate)
 
-    def draft(self, plan: Plan, owned: list[int]) -> tuple[torch.Tensor, Inputs]:
-        """Begin a cycle of the plan's segments `owned`; return drafts [rows, plan's width - 1].
+    @property
+    def width(self) -> int:
+        """Tokens of a sequence that are verified at most."""
+        return self.paper.width
 
-        And what `keep` has to be given once the drafts are verified.
-        """
-        cycle = lay_out_cycle(plan, plan.rows, self.width, self.paper, self.places, owned=owned)
-        captured = self.graphs.get(plan.rows)
-        self.clock.mark()
-        if captured is None:
-            inputs = Inputs.of(cycle.arrays, cycle.table, self.cache.device)
-            self._draft(plan.rows, inputs)
-        else:
-            inputs = captured.inputs
-            inputs.fill(cycle.arrays, cycle.table)
-            captured.draft.replay()
-        self.clock.mark()
-        return self.drafts[: plan.rows, : plan.width - 1], inputs
-
-    def keep(self, plan: Plan, inputs: Inputs) -> None:
-        """Keep the features of the verified tokens until the head sees them."""
-        captured = self.graphs.get(plan.rows)
-        if captured is None:
-            self._keep(plan.rows, inputs)
-        else:
-            captured.keep.replay()
-        self.clock.mark()
+    @property
+    def _page(self) -> int:
+        return self.ring.page_size
 
     def serves(self, plan: Plan, owned: list[int]) -> bool:
         """True where a cycle has room for what the head has missed, and for its drafts."""
         missed = max((len(plan.decoding[number].fresh) for number in owned), default=0)
         return max(plan.width, 1 + missed) <= self.width and plan.rows <= len(self.drafts)
 
+    def draft(self, plan: Plan, owned: list[int]) -> torch.Tensor:
+        """Begin a cycle of the plan's segments `owned`; return drafts [rows, plan's width - 1]."""
+        cycle, before = Cycle.of(plan, owned), self.turn
+        if before is not None and before.gone_on and before.cycle.goes_on(cycle, self._page):
+            self.turn = Turn(cycle, before.where, before.cycle)
+        else:
+            self.turn = Turn(cycle, self._where(cycle), cycle)
+            self.turn.where.course.fill(cycle.course(self.width))
+            self.turn.where.asked.fill(cycle.asked(), cycle.table())
+            self._begin(plan.rows, self.turn.where)
+        return self.drafts[: plan.rows, : plan.width - 1]
+
+    def verify(self, plan: Plan) -> Verified | None:
+        """Verify where the input lies there already; None, and nothing done, where it does not."""
+        assert self.turn is not None
+        cycle, where, drafted = self.turn.cycle, self.turn.where, self.turn.drafted
+        if self.target is None or where.verification is None:
+            return None
+        foreseen = drafted.foresees(cycle, self.width, self._page)
+        return self.target.replay(plan) if foreseen else None
+
+    def keep(self, width: int) -> None:
+        """Keep the features of the tokens verified, `width` a sequence, until they are seen."""
+        assert self.turn is not None
+        cycle, where = self.turn.cycle, self.turn.where
+        if not self.turn.drafted.asks_alike(cycle):
+            where.asked.fill(cycle.asked(), cycle.table())
+        captured = self.graphs.get(cycle.rows)
+        if captured is None or width != self.width:
+            self._keep(cycle.rows, where, width)
+        else:
+            captured.keep.replay()
+
+    def go_on(self, sampled: torch.Tensor) -> None:
+        """Begin the next cycle from what was sampled in this one, if it is one.
+
+        `sampled` int64 [sequences * the plan's width or more].
+        """
+        turn = self.turn
+        if turn is None:
+            return
+        cycle, course = turn.cycle, turn.where.now
+        found = sampled[: cycle.rows * cycle.width].view(cycle.rows, cycle.width)
+        follow_drafts(found, self.drafts, course, self.rate)
+        self._begin(cycle.rows, turn.where)
+        turn.gone_on = True
+
+    def stop(self) -> None:
+        """Let a step come that is no cycle."""
+        self.turn = None
+
     def prepare(self, rows: int) -> None:
         """Capture the graphs of cycles of so many sequences."""
-        device = self.cache.device
-        arrival_counts(device)
-        plan = blank_decode(rows, self.width)
-        cycle = lay_out_cycle(plan, rows, self.width, self.paper, self.places, owned=[0])
-        inputs = Inputs.of(cycle.arrays, cycle.table, device, pages=self.paper.pages)
-        draft, keep = partial(self._draft, rows, inputs), partial(self._keep, rows, inputs)
+        arrival_counts(self.cache.device)
+        cycle = Cycle.of(blank_decode(rows, self.width), [0])
+        where = self._where(cycle)
+        where.course.fill(cycle.course(self.width))
+        where.asked.fill(cycle.asked(), cycle.table())
+        draft, keep = partial(self._draft, rows, where), partial(self._keep, rows, where)
         # Kernels are compiled, and their first buffers allocated, outside of the capture.
         draft()
-        keep()
+        keep(self.width)
+        found = torch.zeros(rows, self.width, dtype=torch.int64, device=self.cache.device)
+        follow_drafts(found, self.drafts, where.now, self.rate)
         pool = next((each.draft.pool() for each in self.graphs.values()), None)
         first, _ = capture(draft, pool)
-        second, _ = capture(keep, first.pool())
-        self.graphs[rows] = Captured(inputs, first, second)
+        second, _ = capture(partial(keep, self.width), first.pool())
+        self.graphs[rows] = Captured(where, first, second)
 
-    def _draft(self, rows: int, inputs: Inputs) -> None:
+    def _where(self, cycle: Cycle) -> Where:
+        """Return where a cycle of that size is, with room for any sequence."""
+        if cycle.rows in self.graphs:
+            return self.graphs[cycle.rows].where
+        verified = None if self.target is None else self.target.inputs(cycle.rows, self.width)
+        return Where.of(cycle, self.paper, verified, self.cache.device)
+
+    def _begin(self, rows: int, where: Where) -> None:
+        captured = self.graphs.get(rows)
+        with self.clock.on("draft"):
+            if captured is None:
+                self._draft(rows, where)
+            else:
+                captured.draft.replay()
+
+    def _draft(self, rows: int, where: Where) -> None:
         """Let the head see what it has missed, and draft."""
-        views, table, begin = inputs.arrays.views, inputs.table, 0
-        tokens, features = views["tokens"], self.features
-        places: torch.Tensor | None = views["before"]
-        for step, lengths in enumerate(views["lengths"].unbind(0)):
+        table, every, tokens = where.asked.table, where.rows, where.now.tokens.view(-1)
+        draft_places(where.now, table, self.ring, every)
+        features, begin = self.features, 0
+        places: torch.Tensor | None = every.before
+        for step, lengths in enumerate(every.lengths.unbind(0)):
             end = begin + len(tokens)
-            positions, slots = views["positions"][begin:end], views["slots"][begin:end]
+            positions, slots = every.positions[begin:end], every.slots[begin:end]
             both, hidden = self._look(tokens, places, features)
             query = self._attention(both, positions, slots)[:rows]
             # What was missed leaves an entry alone: nobody asks what follows it.
-            paging = Paging(table, lengths, self.places.page_size)
+            paging = Paging(table, lengths, self.ring.page_size)
             features = self._layer(query, hidden[:rows], paging)
             drafted = self.drafts[:rows, step]
             logits = linear(features, self.model.head, norm=self.model.norm)
             best_token(logits, self.model.ids, drafted)
             tokens, places, begin = drafted, None, end
+        if where.verification is not None:
+            lay_out_verification(where.now, self.drafts, table, self.ring, where.verification)
 
     def _look(
         self, tokens: torch.Tensor, places: torch.Tensor | None, features: torch.Tensor
@@ -175,9 +232,6 @@ class KernelHead:
         gate, up = linear(hidden, feed_forward.gate_up, norm=feed_forward.norm).chunk(2, dim=1)
         return linear(silu(gate).mul_(up), feed_forward.down, residual=hidden)
 
-    def _keep(self, rows: int, inputs: Inputs) -> None:
-        kept = inputs.arrays.views["kept"]
-        found = torch.mm(self.aux[: rows * self.width], self.model.fuse)
-        # Those of padding are zeros, as row 0 is.
-        real = kept.gt(0).unsqueeze(1)
-        self.features.index_copy_(0, kept, torch.where(real, found, 0))
+    def _keep(self, rows: int, where: Where, width: int) -> None:
+        found = torch.mm(self.aux[: rows * width], self.model.fuse)
+        keep_features(found, where.now, where.asked.table, self.ring, self.features)

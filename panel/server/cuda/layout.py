@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from panel.server.plan import Plan, Segment
 
@@ -40,6 +41,13 @@ class Layout:
     """Pages of the decoding sequences, [count, as many as the longest has]."""
     wanted: npt.NDArray[np.int64]
     """Rows whose logits are wanted."""
+    targets: torch.Tensor | None
+    """Where those go among the logits of all ranks, int64 on the host; None: the first rows."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the step, padding included."""
+        return len(self.arrays["tokens"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +66,26 @@ class Paper:
         return -(-(self.context + self.width) // self.page_size)
 
 
-def lay_out(plan: Plan, paper: Paper, width: int) -> Layout:
+def lay_out(plan: Plan, paper: Paper, width: int, owner: int | None = None) -> Layout:
     """Return the layout of a plan with segments, with `width` tokens of each decoding sequence.
+
+    With `owner` that of its own segments; one without any gets a row of padding, so that it has
+    something to take through every layer.
 
     Padding behind a sequence's tokens is computed as if it were its next tokens: it writes where
     those will go, or into page 0, which belongs to nobody, and so does padding without a sequence.
     """
+    decoding, prefilling = _owned(plan.decoding, owner), _owned(plan.prefilling, owner)
     count, page_size = plan.rows, paper.page_size
-    arrays, table = _decoding(list(plan.decoding), count, width, paper)
+    if not count and not prefilling:
+        count, width = 1, 1
+    arrays, table = _decoding(decoding, count, width, paper)
     chunks = []
     pieces = [arrays]
     begin = count * width
     ends: list[int] = []
     keys = []
-    for segment in plan.prefilling:
+    for segment in prefilling:
         size = len(segment.tokens)
         chunks.append(Chunk(size, segment.start))
         slots = _slots(segment, page_size)
@@ -92,10 +106,16 @@ def lay_out(plan: Plan, paper: Paper, width: int) -> Layout:
         arrays["keys"] = np.concatenate(keys)
         arrays["query_ends"] = np.cumsum([0, *(each.size for each in chunks)], dtype=np.int32)
         arrays["key_ends"] = np.cumsum([0, *(len(each) for each in keys)], dtype=np.int32)
-    firsts = np.arange(len(plan.decoding))[:, None] * width
+    firsts = np.arange(len(decoding))[:, None] * width
     decoded = (firsts + np.arange(plan.width)).ravel()
     wanted = np.concatenate((decoded, np.array(ends, np.int64)))
-    return Layout(count, width, tuple(chunks), arrays, table, wanted)
+    targets = None if owner is None else torch.tensor(plan.rows_of(owner), dtype=torch.int64)
+    return Layout(count, width, tuple(chunks), arrays, table, wanted, targets)
+
+
+def _owned(segments: Sequence[Segment], owner: int | None) -> list[Segment]:
+    """Return the segments that a rank computes."""
+    return [segment for segment in segments if owner in (None, segment.owner)]
 
 
 def _decoding(
@@ -116,7 +136,7 @@ def _decoding(
         table[row, : len(pages)] = pages
     real = np.arange(width) < sizes
     places = starts + np.arange(width)
-    page = np.take_along_axis(table, places // paper.page_size, 1)
+    page = table[np.arange(count)[:, None], places // paper.page_size]
     slots = page.astype(np.int64) * paper.page_size + places % paper.page_size
     arrays: dict[str, npt.NDArray[np.generic]] = {
         "tokens": tokens.ravel(),

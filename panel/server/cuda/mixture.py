@@ -8,6 +8,7 @@ import torch
 
 from panel.kernels.experts import ExpertWeights
 from panel.kernels.router import Routing
+from panel.server.dispatch import ExpertsDispatched
 from panel.server.experts import ExpertsApart
 from panel.server.placement import Placement
 from panel.server.shape import ExpertShape
@@ -27,7 +28,7 @@ def routing_of(shape: ExpertShape) -> Routing:
     )
 
 
-def weights_of(experts: ExpertsApart) -> ExpertWeights:
+def weights_of(experts: ExpertsApart | ExpertsDispatched) -> ExpertWeights:
     """Return views of a layer's weights."""
     return ExpertWeights(
         gain=experts.norm.gain,
@@ -49,13 +50,13 @@ def with_table(weights: ExpertWeights, placement: Placement, rows: int) -> Exper
     """
     if placement.everything:
         return weights
-    experts = placement.experts[placement.own]
-    slots = torch.arange(experts.shape[0], dtype=torch.int32, device=experts.device)
-    shape = (rows if placement.replicated else 1, weights.route.shape[1])
-    table = torch.full(shape, -1, dtype=torch.int32, device=experts.device)
-    if placement.replicated:
-        row = torch.arange(rows, device=experts.device)[:, None]
-        period, turn = placement.period[placement.own], placement.turn[placement.own]
-        slots = torch.where(row % period == turn, slots, -1)
-    table.scatter_reduce_(1, experts.expand(shape[0], -1), slots.expand(shape[0], -1), "amax")
+    if not placement.replicated:
+        return replace(weights, table=placement.held)
+    experts, device = placement.experts[placement.own], placement.experts.device
+    row = torch.arange(rows, device=device)[:, None]
+    period, turn = placement.period[placement.own], placement.turn[placement.own]
+    slots = torch.arange(experts.shape[0], dtype=torch.int32, device=device)
+    slots = torch.where(row % period == turn, slots, -1)
+    table = torch.full((rows, weights.route.shape[1]), -1, dtype=torch.int32, device=device)
+    table.scatter_reduce_(1, experts.expand(rows, -1), slots, "amax")
     return replace(weights, table=table)

@@ -11,8 +11,10 @@ import torch
 from panel.kernels.sampling import Draws, sample_tokens
 from panel.kernels.sampling_filter import Filters
 from panel.server.cuda.layout import Arrays
+from panel.server.cuda.spread import Spread, agree
 from panel.server.cuda.upload import upload
 from panel.server.flight import Landed
+from panel.server.plan import Plan
 from panel.server.sequence import Sequence
 
 
@@ -21,17 +23,20 @@ class Landing:
     """The tokens of a step, on their way to the host."""
 
     tokens: torch.Tensor
-    """int64 [rows], pinned; known once `done`."""
+    """int64 [rows], pinned; known once it has come to its end."""
     finite: torch.Tensor
     """bool [rows], pinned."""
     drafts: torch.Tensor
     """int64 [sequences, width - 1], pinned."""
-    done: torch.cuda.Event | None
+    end: torch.cuda.Event | None
     """None on a CPU, where nothing is under way."""
 
+    def done(self) -> bool:
+        return self.end is None or self.end.query()
+
     def land(self) -> Landed:
-        if self.done is not None:
-            self.done.synchronize()
+        if self.end is not None:
+            self.end.synchronize()
         return Landed(self.tokens.tolist(), self.finite.tolist(), self.drafts.tolist())
 
 
@@ -45,11 +50,14 @@ class KernelSampler:
     """bool [most rows]"""
     drafts: torch.Tensor | None = None
     """Where a draft head leaves what it guesses in a step, int64 [most sequences, most drafts]."""
+    spread: Spread | None = None
+    """None where this rank has all logits."""
 
     @classmethod
-    def into(cls, sampled: torch.Tensor) -> KernelSampler:
+    def into(cls, sampled: torch.Tensor, spread: Spread | None = None) -> KernelSampler:
         """Return a sampler that leaves its tokens there."""
-        return cls(sampled, torch.ones(sampled.shape[0], dtype=torch.bool, device=sampled.device))
+        finite = torch.ones(sampled.shape[0], dtype=torch.bool, device=sampled.device)
+        return cls(sampled, finite, spread=spread)
 
     def serves(self, sequences: Sequences[Sequence]) -> bool:
         requests = (each.request for each in sequences)
@@ -67,14 +75,23 @@ class KernelSampler:
                 None if filters == Filters() else filters,
             )
             sample_tokens(logits, draws, tokens=tokens, finite=finite)
+            if self.spread is not None:
+                agree(tokens)
         drafts = tokens.new_empty(len(sequences), 0)
         if self.drafts is not None:
             drafts = self.drafts[: len(sequences), : width - 1]
-        done = torch.cuda.Event() if logits.is_cuda else None
-        landing = Landing(_landing(tokens), _landing(finite), _landing(drafts), done)
-        if done is not None:
-            done.record()
+        end = torch.cuda.Event() if logits.is_cuda else None
+        landing = Landing(_landing(tokens), _landing(finite), _landing(drafts), end)
+        if end is not None:
+            end.record()
         return landing
+
+    def whole(self, logits: torch.Tensor, plan: Plan) -> torch.Tensor:
+        return logits if self.spread is None else self.spread.whole(logits, plan)
+
+    def follow(self, count: int) -> None:
+        if count:
+            agree(self.sampled[:count])
 
 
 def _landing(source: torch.Tensor) -> torch.Tensor:

@@ -41,10 +41,10 @@ class Uploaded:
         offsets, size = _offsets(arrays)
         # Pinned memory comes from torch's cache, which keeps it until the copy is done.
         staging = torch.empty(size, dtype=torch.uint8, pin_memory=self.memory.is_cuda)
-        host = staging.numpy()
+        host = staging.numpy().data
         for name, array in arrays.items():
             begin = offsets[name]
-            host[begin : begin + array.nbytes] = np.ascontiguousarray(array).view(np.uint8).ravel()
+            host[begin : begin + array.nbytes] = array.tobytes()
         self.memory.copy_(staging, non_blocking=True)
 
 
@@ -55,6 +55,8 @@ class Inputs:
     arrays: Uploaded
     table: torch.Tensor
     """Page table for sequences of any length, int32 [sequences, pages]."""
+    known: Table
+    """What it holds, on the host."""
 
     @classmethod
     def of(
@@ -63,15 +65,22 @@ class Inputs:
         """Return inputs on the device, with room for so many pages of each sequence."""
         rows, known = table.shape
         room = torch.zeros(rows, pages or known, dtype=torch.int32, device=device)
-        inputs = cls(Uploaded.like(arrays, device), room)
+        inputs = cls(Uploaded.like(arrays, device), room, np.zeros(room.shape, np.int32))
         inputs.fill(arrays, table)
         return inputs
+
+    def beside(self, arrays: Arrays) -> Inputs:
+        """Return inputs of other arrays and the same table; nothing is copied."""
+        return Inputs(Uploaded.like(arrays, self.table.device), self.table, self.known)
 
     def fill(self, arrays: Arrays, table: Table) -> None:
         """Copy a step's input to where the graph reads it, without waiting for the device."""
         self.arrays.fill(arrays)
-        known = upload({"table": table}, self.table.device).views["table"]
-        self.table[:, : known.shape[1]].copy_(known)
+        known = self.known[:, : table.shape[1]]
+        if not np.array_equal(known, table):
+            known[:] = table
+            there = upload({"table": table}, self.table.device).views["table"]
+            self.table[:, : table.shape[1]].copy_(there)
 
 
 def upload(arrays: Arrays, device: torch.device) -> Uploaded:

@@ -119,14 +119,16 @@ def with_head(
     return forward, None
 
 
-def followed(place: Place, plain: TorchForward) -> Followed:
-    """Return the steps of a rank that is told what rank 0 drafts."""
+def followed(place: Place, plain: TorchForward) -> tuple[Followed, DeviceSampler | None]:
+    """Return the steps of a rank that is told what rank 0 drafts, and what samples with rank 0."""
     shared = place.shared
-    return Followed(
-        target=_target(place, plain, None)[0],
+    target, sampler = _target(place, plain, None)
+    forward = Followed(
+        target=target,
         told=shared.drafts(draft_tokens(place.options)),
         hear=lambda: shared.barrier.wait(shared.roster),
     )
+    return forward, sampler
 
 
 def _alone(place: Place) -> bool:

@@ -83,8 +83,10 @@ class EagleForward:
     def __call__(self, plan: Plan, *, poisoned: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
         drafting = plan.work is Work.DECODE and plan.width > 1
         owned = self._mine(plan.decoding)
-        if drafting and not self.again and self.kernels and self.kernels.serves(plan, owned):
-            return self._cycle(self.kernels, plan, owned, poisoned)
+        if self.kernels is not None:
+            if drafting and not self.again and self.kernels.serves(plan, owned):
+                return self._cycle(self.kernels, plan, owned, poisoned)
+            self.kernels.stop()
         if plan.extends and not self.again:
             with self.spent.on("extend"):
                 self._extend(plan)
@@ -111,20 +113,19 @@ class EagleForward:
         self, kernels: KernelHead, plan: Plan, owned: list[int], poisoned: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Do all of it by kernels; the host only puts it in line."""
-        for part, seconds in kernels.clock.read().items():
-            self.spent.seconds[part] += seconds
-        drafts, inputs = kernels.draft(plan, owned)
-        self.spent.cycles += 1
+        drafts = kernels.draft(plan, owned)
         if self.announce is not None:
             self._tell(plan, drafts)
             self.announce()
-        verified = self.target.verify(plan, drafts, poisoned=poisoned)
-        if verified.width == kernels.width:
-            kernels.keep(plan, inputs)
-        else:
-            self._keep(plan, verified)
+        with kernels.clock.on("verify"):
+            there = None if poisoned else kernels.verify(plan)
+            verified = there or self.target.verify(plan, drafts, poisoned=poisoned)
+            kernels.keep(verified.width)
         if self.announce is None and self.tells:
             self._tell(plan, drafts)
+        for part, seconds in kernels.clock.read():
+            self.spent.seconds[part] += seconds
+        self.spent.cycles += 1
         return verified.logits, verified.targets
 
     def prepare(self, rows: int, width: int) -> None:

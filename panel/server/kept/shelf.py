@@ -53,7 +53,12 @@ class DeviceRegion:
         self.pointer = Driver().borrow(handle)
 
     def bytes(self, offset: int, count: int) -> torch.Tensor:
-        return torch.as_tensor(_Span(self.pointer + offset, count), device=self._device)
+        return bytes_at(self.pointer + offset, count, self._device)
+
+
+def bytes_at(pointer: int, count: int, device: torch.device) -> torch.Tensor:
+    """Return memory of a GPU as a tensor that does not own it, uint8 [count]."""
+    return torch.as_tensor(_Span(pointer, count), device=device)
 
 
 class _Span:

@@ -30,8 +30,8 @@ class Text:
         return self._segment(tokens, end, logits)
 
     def cycle(self, drafts: int) -> Segment:
-        """Return the segment that decodes with so many tokens left open."""
-        end = self.computed + 1 + drafts
+        """Return the segment that decodes with so many tokens left open, as after it too."""
+        end = self.computed + 1 + 2 * drafts
         return self._segment([self.tokens[-1], *[0] * drafts], end, True)
 
     def _segment(self, tokens: list[int], end: int, logits: bool) -> Segment:

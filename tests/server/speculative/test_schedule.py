@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from panel.server.cache import Cache
+from panel.server.cuda.cycle import Cycle
 from panel.server.draft.places import Places
 from panel.server.messages import Generate
 from panel.server.plan import Plan, Segment, Work
@@ -213,6 +214,32 @@ def test_a_plan_with_drafts_is_extended_and_one_without_now_and_then() -> None:
     plain = [plan for plan in plans if plan.work is Work.DECODE]
     assert [plan.width for plan in plain] == [1] * len(plain)
     assert [plan.extends for plan in plain[:8]] == [False, False, False, True] * 2
+
+
+def test_a_cycle_knows_the_pages_of_the_one_after_it() -> None:
+    """So that a head may go on by itself: four texts with pages enough, to the end of each."""
+    limits = Limits(VOCABULARY, 400, 4, 64, (4,), 3, head=True, adaptive=False)
+    scheduler = make_scheduler(limits, make_cache(200, 4))
+    model = HeadModel(4, 200, 3, seed=1)
+    for number in range(4):
+        scheduler.add(Generate(str(number), [number], 100 + number, temperature=0))
+    before: Cycle | None = None
+    foreseen = 0
+    while not scheduler.idle:
+        scheduled = scheduler.next()
+        plan = scheduled.plan
+        cycle = None
+        if plan.work is Work.DECODE:
+            scheduler.drafter.pace.learn(plan.rows, plan.width, 1.0)
+            if plan.width > 1:
+                cycle = Cycle.of(plan, list(range(len(plan.segments))))
+        if before is not None and cycle is not None:
+            same = len(before.segments) == len(cycle.segments)
+            assert before.goes_on(cycle, 4) is same
+            foreseen += before.foresees(cycle, 4, 4) if same else 0
+        before = cycle
+        scheduler.commit(scheduled, model.step(scheduler, scheduled))
+    assert foreseen > 20
 
 
 def test_a_text_that_goes_on_from_an_answer_finds_whole_pages_alone() -> None:
