@@ -201,6 +201,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     launch: LaunchView | None = None
     gpus: tuple[Gpu, ...] = ()
     """In the order of the PCI bus."""
+    elsewhere: tuple[Gpu, ...] = ()
+    """The GPUs of a launch's ranks where those are on several nodes, as their nodes see them."""
     kept: KeptWeights | None = None
     """None where none are kept."""
     broken_profiles: tuple[BrokenProfile, ...] = ()

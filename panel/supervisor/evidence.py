@@ -43,6 +43,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Rank by source."""
     plan: Plan
     versions: dict[str, str] = {}
+    outside: bool = False
+    """Its processes are no children of the keeper, such as those of a container."""
     since: Since | None = None
     """What is new against the last good launch of the profile; None where there was none."""
 

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from panel.domain.events import Event, MemoryTaken, PhaseEvent, State
+from panel.domain.events import Alarm, Event, MemoryTaken, PhaseEvent, State
+from panel.domain.events import Gpu as GpuEvent
+from panel.domain.gpu import Gpu
 from panel.domain.hang import Suspicion
 from panel.domain.nodes import with_nodes
 from panel.domain.run import Run, phase_seconds, reduce_all
@@ -19,7 +21,15 @@ from panel.engines.base import Engine, Progress, Pulse
 from panel.probes.hang.look import Standing
 from panel.probes.series import History
 from panel.supervisor import procfs
-from panel.supervisor.evidence import EventReader, Folder, LaunchSpec, append_event, write_json
+from panel.supervisor.evidence import (
+    EventReader,
+    Folder,
+    LaunchSpec,
+    append_event,
+    read_json,
+    write_json,
+)
+from panel.supervisor.fleet.looks import LOOKS, Look
 from panel.supervisor.judge import Judge
 from panel.supervisor.keepers import Keeper
 from panel.supervisor.watch.late import LateRanks
@@ -34,6 +44,8 @@ class Samples(NamedTuple):
 
     usage: dict[int, Usage]
     beats: tuple[Progress | None, ...]
+    elsewhere: tuple[Gpu, ...] = ()
+    """The ranks' GPUs, in a launch over several nodes."""
 
 
 class Launch:
@@ -56,11 +68,13 @@ class Launch:
         self.usual_ready_s = usual_ready_s
         self.note = note
         self.run = Run()
-        self.checking = keeper is not None and engine.outside
+        self.checking = keeper is not None and spec.outside
         """Whether its GPUs are still to be looked at before it counts as gone."""
         self.held: tuple[str, ...] = ()
         """What it still holds after its end, a sentence a GPU."""
         self.samples = Samples({}, ())
+        self.first_gpus: dict[int, GpuEvent] = {}
+        """What the evidence says first of each GPU, by index."""
         self.logs = LogSampler(folder, spec.sources)
         self.metrics = MetricsHistory(engine.metric_names)
         self.history = History(folder.series)
@@ -125,7 +139,12 @@ class Launch:
         self.logs.sample()
 
     def sample_processes(self) -> None:
-        """Look at the processes themselves."""
+        """Look at the processes themselves; those of several nodes are looked at there."""
+        if self.spec.plan.nodes:
+            look = read_json(self.folder.path / LOOKS, Look) or Look()
+            self.samples = self.samples._replace(usage=look.usage, elsewhere=look.gpus)
+            self._stopped = set(look.stopped)
+            return
         alive = [pid for pid in self.run.processes if pid not in self.run.deaths]
         self.samples = self.samples._replace(usage=self._processes.sample(alive, time.monotonic()))
         for pid in alive:
@@ -174,7 +193,7 @@ class Launch:
     def settle(self) -> None:
         """Look a last time, and let go of what the processes had."""
         self.sample()
-        self.samples = self.samples._replace(usage={})
+        self.samples = self.samples._replace(usage={}, elsewhere=())
         if self._pulse is not None:
             self._pulse.close()
             self._pulse = None
@@ -223,6 +242,11 @@ class Launch:
     def _take(self, events: Sequence[Event]) -> None:
         self.run = reduce_all(self.run, events)
         self._judge.see(events)
+        for event in events:
+            if isinstance(event, Alarm):
+                self.note = event.text
+            elif isinstance(event, GpuEvent):
+                self.first_gpus.setdefault(event.index, event)
 
     def _beats(self) -> tuple[Progress | None, ...]:
         """Return the heartbeats of the ranks that live: that of a dead one only grows older."""

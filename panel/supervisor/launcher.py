@@ -126,6 +126,7 @@ def prepare_launch(
             ),
         ),
         versions=found,
+        outside=engine.outside,
         since=None if good is None else since(good, plan, found, redact_values(env)),
     )
     if nodes:

@@ -272,6 +272,7 @@ class Node:
                 broken_profiles=self._profiles.broken,
                 launch=view_launch(launch, self._suspicion) if launch else None,
                 gpus=self._probes.gpus(launch),
+                elsewhere=launch.samples.elsewhere if launch else (),
                 kept=self._kept.weights,
             )
         )

@@ -25,14 +25,17 @@ _BRIEF = {
 
 
 def on_gpus(snapshot: Snapshot) -> bool:
-    """Return whether the launch computes on GPUs of this node."""
+    """Return whether the launch computes on GPUs that are known."""
     launch = snapshot.launch
-    return bool(snapshot.gpus and launch and launch.flags.get("device") != "cpu")
+    over_nodes = launch is not None and any(each.node for each in launch.processes)
+    gpus = snapshot.elsewhere if over_nodes else snapshot.gpus
+    return bool(gpus and launch and launch.flags.get("device") != "cpu")
 
 
 def by_rank(snapshot: Snapshot) -> dict[int, Gpu]:
     """Return the GPU of each rank."""
-    return {gpu.rank: gpu for gpu in snapshot.gpus if gpu.rank is not None}
+    gpus = (*snapshot.gpus, *snapshot.elsewhere)
+    return {gpu.rank: gpu for gpu in gpus if gpu.rank is not None}
 
 
 def name(gpu: Gpu) -> str:

@@ -61,22 +61,23 @@ class _Table:
         self._blamed = first_failed(launch)
         self._gpus = gpu_words.by_rank(snapshot)
         self._nodes = any(process.node for process in launch.processes)
-        """The ranks are on several nodes, whose figures are not known here."""
-        self._on_gpus = gpu_words.on_gpus(snapshot) and not self._nodes
+        """The ranks are on several nodes."""
+        self._on_gpus = gpu_words.on_gpus(snapshot)
         self._phase = _PHASE if self._wide or not self._on_gpus else _GPU_PHASE
         self._why = snapshot.host.gpu_note or "ranks on the CPU"
         self._short = "no GPU" if snapshot.host.gpu_note else "on CPU"
         if self._nodes:
-            self._why = self._short = "ranks on several nodes"
+            self._why, self._short = "no GPUs seen on the nodes", "no GPU"
 
     def head(self) -> Row:
         """Return the head; it says why there are no columns of GPUs."""
         if self._on_gpus:
             middle = _GPU_HEAD + (f"{'temp':>6}{'step':>9} " if self._wide else "")
         else:
-            middle = f"{'pid':>8} "
-            middle += f"{'node':>12} " if self._nodes else f"{'cpu':>5} {'rss':>6} "
-            middle += f"{'threads':>8} {'step':>8} " if self._wide else ""
+            middle = f"{'node':>12} " if self._nodes else f"{'pid':>8} "
+            middle += f"{'cpu':>5} {'rss':>6} "
+            last = "pid" if self._nodes else "step"
+            middle += f"{'threads':>8} {last:>8} " if self._wide else ""
         text = f"    r  {'phase':<{self._phase}}{middle}{'beat':>6}  last line"
         row = (Span(text, Tone.DIM),)
         if self._on_gpus:
@@ -103,6 +104,8 @@ class _Table:
         )
         room = self._width - cells(row)
         text, tone = _last(process, gpu, sign, room)
+        if self._on_gpus and process.node:
+            text = f"{process.node}: {text}"
         return (*row, Span(clip(text, room, self._glyphs.more), tone))
 
     def _who(self, process: ProcessView, tone: Tone) -> Row:
@@ -127,17 +130,12 @@ class _Table:
     def _cpu_cells(self, process: ProcessView) -> Row:
         unknown = process.exit is not None or not process.rss
         figures = Tone.DIM if unknown else Tone.PLAIN
-        if self._nodes:
-            node = fit(process.node, 12, self._glyphs.more)
-            blank = " " * 18 if self._wide else ""
-            return (
-                Span(f"{process.pid:>8} ", Tone.DIM),
-                Span(f"{right(node.strip(), 12)} ", figures),
-                Span(blank, Tone.DIM),
-            )
-        extra = f"{process.threads:>8} {process.step:>8} " if self._wide else ""
+        node = fit(process.node, 12, self._glyphs.more).strip()
+        first = right(node, 12) if self._nodes else f"{process.pid:>8}"
+        last = process.pid if self._nodes else process.step
+        extra = f"{process.threads:>8} {last:>8} " if self._wide else ""
         return (
-            Span(f"{process.pid:>8} ", Tone.DIM),
+            Span(f"{first} ", Tone.DIM),
             Span(f"{'-' if unknown else f'{process.cpu:.0f}%':>5} ", figures),
             Span(f"{'-' if unknown else size(process.rss):>6} ", figures),
             Span(extra, Tone.DIM),

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from panel.config.profiles import load_profile, save_profile
-from panel.domain.events import Alarm
+from panel.domain.events import Alarm, Gpu
 from panel.domain.flags import Installation
 from panel.domain.gpu import GpuProcess, GpuSample
 from panel.domain.snapshot import LaunchView
@@ -154,3 +154,24 @@ def test_a_stop_that_frees_the_gpus_is_seen_to_do_so(site: Site, free_port: int)
     assert not [pid for pid in members if (found := procfs.stat(pid)) and found.state not in "ZX"]
     assert ended.verdict is not None
     assert ended.verdict.status == "stopped"
+
+
+def test_a_restart_of_the_supervisor_forgets_not_what_held_the_gpus_before(
+    site: Site, free_port: int
+) -> None:
+    launch = site.serving(free_port)
+    wait_for(lambda: any(isinstance(each, Gpu) for each in site.node.events(launch.id)), "GPUs")
+    members = {each.pid for each in launch.processes}
+    stranger = os.getpid()
+    assert stranger not in members
+    site.show(stranger)
+    wait_for(lambda: site.node.snapshot().gpus[1].sample.processes, "the driver's word")
+
+    site.node.kill(signal.SIGKILL)
+    site.node.start()
+    wait_for(lambda: site.node.snapshot().gpus, "GPUs after the restart")
+    site.node.post("/v1/down")
+    ended = site.node.wait_launch(launch.id, LaunchState.STOPPED)
+
+    who = f"a process not known to be of the launch (pid {stranger}, 71.0 GiB)"
+    assert ended.held == (f"GPU 1 is still held by {who}",)

@@ -251,3 +251,6 @@ async def test_ascii_is_all_that_an_ascii_terminal_gets() -> None:
             assert shown(pilot).isascii(), shown(pilot)
         await until(pilot, lambda: "refuses nothing" in shown(pilot))
         assert shown(pilot).isascii(), shown(pilot)
+        await pilot.press("escape", "ctrl+p")
+        await until(pilot, lambda: "The keys of this screen" in shown(pilot))
+        assert shown(pilot).isascii(), shown(pilot)

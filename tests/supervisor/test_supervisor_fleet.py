@@ -26,12 +26,19 @@ from panel.domain.events import (
     Title,
 )
 from panel.domain.nodes import node_of, own_pid, shared_pid, with_nodes
+from panel.domain.snapshot import ProcessExit
+from panel.domain.states import ProcessState
 from panel.domain.verdict import Evidence, Verdict
 from panel.supervisor.evidence import Folder
+from panel.supervisor.fleet.looks import Look, look_of, together
 from panel.supervisor.fleet.mirror import Clock, Mirror, Place, served_elsewhere
 from panel.supervisor.fleet.order import NodeOrder
 from panel.supervisor.fleet.part import Part
+from panel.supervisor.fleet.silence import Silences
 from panel.supervisor.fleet.ssh import reach
+from panel.supervisor.watch.processes import Usage
+from tests.screens import stage
+from tests.widgets.test_gpu_words import gpu
 
 FAKE_SSH = Path(__file__).parents[1] / "support/fake_ssh.py"
 NODES = ("alpha", "beta")
@@ -104,6 +111,41 @@ def test_the_clock_is_right_within_what_it_says(
     assert clock.within == pytest.approx(min(there + back for _, there, back in answers) / 2)
 
 
+def test_what_nodes_see_bears_pids_that_no_two_share() -> None:
+    processes = tuple(
+        stage.process(rank, ProcessState.SERVING, cpu=90.0, rss=1 << 30, stopped=rank == 4)
+        for rank in (4, 5)
+    )
+    gone = stage.process(6, ProcessState.FAILED, exit=ProcessExit(t=1.0, code=1, words="exit 1"))
+    launch = stage.launch(id=3, processes=(*processes, gone))
+    gpus = (gpu(0, rank=4), gpu(1, rank=None))
+    seen = msgspec.structs.replace(stage.snapshot(launch), gpus=gpus)
+
+    look = look_of(seen, 3, 1)
+    pids = [shared_pid(1, each.pid) for each in processes]
+    assert look == Look(
+        usage={pid: Usage(90.0, 1 << 30, 2) for pid in pids}, stopped=(pids[0],), gpus=gpus[:1]
+    )
+    assert look_of(seen, 4, 1) == Look()
+    both = together([look_of(seen, 3, 0), look])
+    assert (len(both.usage), len(both.stopped), both.gpus) == (4, 2, gpus[:1] * 2)
+    assert msgspec.json.decode(msgspec.json.encode(both), type=Look) == both
+
+
+def test_a_silence_is_told_when_it_begins_and_when_it_ends() -> None:
+    silences = Silences()
+    looks = [(None, 1.0, ""), (2.0, 2.0, "ssh: reset"), (2.0, 3.0, ""), (None, 4.5, "")]
+    told = [silences.look("beta", *each) for each in [*looks, (None, 5.0, ""), (6.0, 6.0, "")]]
+    assert told == [
+        "",
+        "node beta does not answer: ssh: reset",
+        "",
+        "node beta answers again, after 2.5 s",
+        "",
+        "node beta does not answer: the connection is gone",
+    ]
+
+
 @given(st.integers(0, 7), st.sampled_from([1, 2, 4, 8]))
 def test_ranks_lie_on_nodes_in_equal_runs(rank: int, count: int) -> None:
     names = tuple(f"n{index}" for index in range(count))
@@ -155,6 +197,21 @@ async def test_a_destination_that_is_not_there(ssh: Path) -> None:
         await reach(order(ssh="nowhere"))
     assert "node beta (nowhere) cannot be reached: ssh: connect to host" in told.value.message
     assert "ssh nowhere must work without a password" in told.value.hint
+
+
+async def test_options_of_ssh_stand_before_the_destination(ssh: Path) -> None:
+    script = ssh / "python"
+    script.write_text(
+        '#!/bin/sh\necho \'{"socket": "/x.sock", "version": "1", "started": false}\'\n'
+    )
+    script.chmod(0o755)
+    reached = await reach(order(str(script), "'-F/srv/a file' beta.example"))
+    assert reached.socket == "/x.sock"
+
+
+async def test_a_destination_that_is_quoted_badly(ssh: Path) -> None:
+    with pytest.raises(PanelError, match="No closing quotation"):
+        await reach(order(ssh="-F 'one beta.example"))
 
 
 async def test_a_node_without_the_panel(ssh: Path) -> None:

@@ -47,7 +47,13 @@ def stand_in(**changes: Any) -> Launch:
         plan=SimpleNamespace(values=lambda: changes.get("flags", {}), nodes=()),
     )
     launch = SimpleNamespace(
-        spec=spec, live=True, t=100.0, events=events, record_event=events.append, run=Run()
+        spec=spec,
+        live=True,
+        t=100.0,
+        events=events,
+        record_event=events.append,
+        run=Run(),
+        first_gpus={},
     )
     return cast(Launch, launch)
 

@@ -1,11 +1,12 @@
 """The real supervisor, whose patience with other engines fits the speed of a replay.
 
 `replay_supervisor.py [FILE]`: with FILE its GPUs are those that FILE, a line of the GPU sampler,
-tells of.
+tells of. LOST_S in the environment: how long a node may be silent.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ SAMPLER = Path(__file__).with_name("fake_sampler.py")
 
 def main(argv: list[str]) -> int:
     External.policy = Policy(evidence_s=0.5, grace_s=10.0)
-    launcher.LOST_S = 2.0
+    launcher.LOST_S = float(os.environ.get("LOST_S", "2.0"))
     if argv:
         command = (sys.executable, str(SAMPLER), argv[0])
         watch = partial(GpuWatch, command=command, control=Path(argv[0]))

@@ -12,6 +12,7 @@ from panel.widgets.node_rows import still_held
 from panel.widgets.rank_rows import ranks
 from panel.widgets.spans import Tone, cells
 from tests.screens import stage
+from tests.widgets.test_gpu_words import gpu
 
 
 def snapshot() -> Snapshot:
@@ -23,18 +24,35 @@ def snapshot() -> Snapshot:
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
-def test_each_rank_has_its_node_and_no_figures_of_this_one(width: int) -> None:
+def test_each_rank_has_its_node_and_its_figures(width: int) -> None:
     seen = snapshot()
     assert seen.launch is not None
     head, *rows = ranks(seen, seen.launch, width, UNICODE)
     texts = ["".join(span.text for span in row) for row in (head, *rows)]
     assert "node" in texts[0]
-    assert "cpu" not in texts[0]
-    assert "several nodes" in texts[0] or width == 80
+    assert all(word in texts[0] for word in ("cpu", "rss"))
+    assert all(f"{20 + rank}% " in text for rank, text in enumerate(texts[1:9]))
+    assert "no GPU" in texts[0]
     assert all("gpu-a" in text for text in texts[1:5])
     assert all("a-long-name" in text for text in texts[5:9])
     assert all(cells(row) <= width for row in (head, *rows))
     assert len({text.index("decode running") for text in texts[1:9]}) == 1
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_gpus_of_other_nodes_stand_beside_their_ranks(width: int) -> None:
+    seen = snapshot()
+    # Each node counts its GPUs from 0; one of this node's serves nobody here.
+    gpus = tuple(gpu(rank % 4, rank=rank, memory_used=rank << 30, memory_total=96 << 30)
+                 for rank in range(8))  # fmt: skip
+    seen = msgspec.structs.replace(seen, gpus=(gpu(0, rank=None),), elsewhere=gpus)
+    assert seen.launch is not None
+    head, *rows = ranks(seen, seen.launch, width, UNICODE)
+    texts = ["".join(span.text for span in row) for row in (head, *rows)]
+    assert "pcie rx/tx" in texts[0]
+    assert all(f" {rank}/96G" in text for rank, text in enumerate(texts[1:9]))
+    assert all("gpu-a:" in text for text in texts[1:5])
+    assert all(cells(row) <= width for row in (head, *rows))
 
 
 def test_what_still_holds_a_gpu_has_a_row_of_its_own() -> None:

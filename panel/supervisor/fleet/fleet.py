@@ -14,13 +14,15 @@ from typing import Literal, TypeVar
 import msgspec
 
 from panel.domain.errors import PanelError
-from panel.domain.events import Event
+from panel.domain.events import Alarm, Event
 from panel.domain.events import Gang as GangEvent
 from panel.domain.states import LaunchState
 from panel.supervisor.evidence import Folder, append_event, write_json
+from panel.supervisor.fleet.looks import LOOK_S, LOOKS, together
 from panel.supervisor.fleet.mirror import Place, served_elsewhere
 from panel.supervisor.fleet.order import BEGUN, Begun, FleetOrder
 from panel.supervisor.fleet.part import LostError, Part
+from panel.supervisor.fleet.silence import Silences
 
 T = TypeVar("T")
 Stage = Literal["up", "failing", "stopping", "down", "refused", "helper_died"]
@@ -45,6 +47,8 @@ class Fleet:
             Part(node, place, self._folder, self._since)
             for node, place in zip(order.nodes, self._places, strict=True)
         ]
+        self._silences = Silences()
+        self._look_due = 0.0
         self._stop = asyncio.Event()
         self._kill = asyncio.Event()
 
@@ -113,6 +117,7 @@ class Fleet:
         """Copy evidence until the gang has to end."""
         while not self._stop.is_set():
             await self._pull()
+            await self._look()
             if self._lost():
                 return
             for part in self._parts:
@@ -175,6 +180,18 @@ class Fleet:
         for event in sorted((each for news in pulled for each in news), key=lambda each: each.t):
             for each in (event, *served_elsewhere(event, self._places[0])):
                 append_event(self._folder, each)
+        for part in going:
+            now, name = time.monotonic(), part.node.name
+            if text := self._silences.look(name, part.silent_since, now, part.trouble):
+                append_event(self._folder, Alarm(t=round(self._since(), 6), text=text))
+
+    async def _look(self) -> None:
+        """Keep what the nodes see of their parts, once a second."""
+        if (now := time.monotonic()) >= self._look_due:
+            self._look_due = now + LOOK_S
+            going = [part for part in self._parts if part.silent_since is None]
+            looks = await asyncio.gather(*(part.look() for part in going))
+            write_json(self._folder.path / LOOKS, together(looks))
 
     def _say(self, state: Stage, reason: str = "") -> None:
         event = GangEvent(t=round(self._since(), 6), state=state, reason=reason)

@@ -17,10 +17,12 @@ from panel import __version__
 from panel.domain.errors import PanelError
 from panel.domain.events import Event
 from panel.domain.plan import Plan
+from panel.domain.snapshot import Snapshot
 from panel.domain.states import LaunchState
 from panel.domain.wire import Accepted, Down, ErrorReply, Evidence, LogWindows, Up
 from panel.engines.external import SOURCE
 from panel.supervisor.evidence import Folder
+from panel.supervisor.fleet.looks import Look, look_of
 from panel.supervisor.fleet.mirror import Clock, Mirror, Place
 from panel.supervisor.fleet.order import NodeOrder
 from panel.supervisor.fleet.ssh import Forward, reach
@@ -55,6 +57,7 @@ class Part:
         """Nothing of it is left, and all of its evidence is here."""
         self.silent_since: float | None = None
         """Monotonic time since which it has not answered."""
+        self._index = place.index
         self._mirror = Mirror(place)
         self._folder = folder
         self._since = since
@@ -128,6 +131,14 @@ class Part:
         self.over = not news.live and not news.events
         return list(self._mirror.read(news.events, self._clock.begun))
 
+    async def look(self) -> Look:
+        """Return what its supervisor sees of it now; nothing where it does not answer."""
+        try:
+            snapshot = await self._ask("GET", "/v1/snapshot", Snapshot)
+        except (PanelError, LostError):
+            return Look()
+        return look_of(snapshot, self.number or 0, self._index)
+
     async def close(self) -> None:
         """Let the node go; a supervisor that we have started ends."""
         if self.started and self._http is not None:
@@ -192,4 +203,6 @@ class Part:
                 self.silent_since = time.monotonic()
             raise LostError(self.trouble or str(error) or type(error).__name__) from None
         self.silent_since = None
+        if self._forward is not None:
+            self._forward.trouble = ""
         return answer

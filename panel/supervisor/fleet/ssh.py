@@ -51,7 +51,7 @@ async def reach(node: NodeOrder) -> Reached:
         home = [f"MOEPANEL_HOME={node.home}"] if node.home else []
         # The shell there splits what it gets; a home that begins with ~ is its to expand.
         command = " ".join([*home, "exec", *map(shlex.quote, words)])
-        argv = ["ssh", *_OPTIONS, node.ssh, command]
+        argv = ["ssh", *_OPTIONS, *_destination(node), command]
     else:
         argv, env = words, env | {"MOEPANEL_HOME": node.home}
     code, said, errors = await _run(argv, env, node.name)
@@ -109,7 +109,7 @@ class Forward:
         way = f"{self.socket}:{self._remote}"
         try:
             ssh = await asyncio.create_subprocess_exec(
-                "ssh", *_OPTIONS, "-N", "-L", way, self._node.ssh,
+                "ssh", *_OPTIONS, "-N", "-L", way, *_destination(self._node),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
@@ -125,6 +125,16 @@ class Forward:
             with contextlib.suppress(ProcessLookupError):
                 ssh.terminate()
             await ssh.wait()
+
+
+def _destination(node: NodeOrder) -> list[str]:
+    """Return the words that ssh takes: its options, if there are any, and the destination."""
+    try:
+        return shlex.split(node.ssh)
+    except ValueError as error:
+        raise PanelError(
+            f"node {node.name}: ssh = {node.ssh!r}: {error}", "quote it as a shell takes it"
+        ) from None
 
 
 _MARKERS = (procfs.LAUNCH_MARKER, procfs.KEEPER_MARKER)

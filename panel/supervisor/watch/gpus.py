@@ -19,7 +19,7 @@ from panel.probes.gpu.ranks import rank_of_gpu
 from panel.probes.gpu.sampler import Absent, Fault, Report, Tick
 from panel.supervisor.keepers import ROOT
 from panel.supervisor.launch import Launch
-from panel.supervisor.watch.held import still_held
+from panel.supervisor.watch.held import as_first_seen, still_held
 
 log = logging.getLogger(__name__)
 
@@ -100,8 +100,8 @@ class GpuWatch:
         ended = launch.spec.t0_mono_ns / 1e9 + launch.t
         if self._seen <= ended:
             return None
-        outside = launch.engine.outside
-        return still_held(self._since(launch), self.samples, launch.run, outside=outside)
+        before, outside = self._since(launch), launch.spec.outside
+        return still_held(before, self.samples, launch.run, outside=outside)
 
     def _show(
         self,
@@ -132,7 +132,11 @@ class GpuWatch:
         """Return the first samples of this launch, or as many of it as there are."""
         uuid = launch.spec.uuid if launch else ""
         if self._baseline[0] != uuid or not self._baseline[1]:
-            self._baseline = (uuid, {sample.index: sample for sample in self.samples})
+            first = launch.first_gpus if launch else {}
+            self._baseline = (
+                uuid,
+                {each.index: as_first_seen(each, first.get(each.index)) for each in self.samples},
+            )
         return self._baseline[1]
 
     async def _sample(self) -> None:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from panel.domain.gpu import GpuSample
+import msgspec
+
+from panel.domain.events import Gpu as GpuEvent
+from panel.domain.gpu import GpuProcess, GpuSample
 from panel.domain.run import Run
 
 RESIDUE = 1 << 30
 """Bytes by which the memory in use may have grown without anybody being to blame."""
 _GIB = 1 << 30
+
+
+def as_first_seen(sample: GpuSample, first: GpuEvent | None) -> GpuSample:
+    """Return a sample with the holders that the evidence of the launch names first: where the
+    supervisor has been started again since, those of now are of the launch itself."""
+    if first is None or first.processes is None:
+        return sample
+    holders = tuple(GpuProcess(pid=pid, memory=memory) for pid, memory in first.processes)
+    return msgspec.structs.replace(sample, processes=holders, memory_used=first.mem_used)
 
 
 def still_held(
