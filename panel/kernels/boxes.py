@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    # The panel reads this module too, to plan memory, and does without torch.
+    import torch
 
 WORD = 4
 """Bytes of data in a line of 8."""
