@@ -1,12 +1,14 @@
 """Everything that the panel sees of a node's GPUs, through the real supervisor, in one go.
 
-    python tools/gpu_probe_check.py FOLDER [--model moe-tiny] [--limit 150]
+    python tools/gpu_probe_check.py FOLDER [--drills] [--model moe-tiny] [--ranks N] [--limit 150]
 
 Launches the builtin engine on all GPUs (on eight CPU ranks where there are none), then: doctor,
 GPU figures at rest and under load, stacks, every step of the ladder against hangs, a rank that
-hangs, a rank that crashes. FOLDER gets a file a step and the evidence of all launches; standard
-output a line a step: what was found, and whether it is what should be. Ends with 1 where a step
-fails. After `--limit` seconds it stops, whatever it is doing, and leaves no process behind.
+hangs, a rank that crashes. With `--drills` instead of all that: memory that runs out, illegal
+accesses and NaN in every phase, and what each is called. FOLDER gets a file a step and the evidence
+of all launches; standard output a line a step: what was found, and whether it is what should be.
+Ends with 1 where a step fails. After `--limit` seconds it stops, whatever it is doing, and leaves
+no process behind.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from gpu_drills import drills, sound
 
 ROOT = Path(__file__).parents[1]
 MOEPANEL = [sys.executable, "-m", "panel.cli"]
@@ -50,10 +53,10 @@ class LateError(Exception):
 class Check:
     """One run: a home of its own, a folder for what is found, and a clock."""
 
-    def __init__(self, folder: Path, model: str, limit: float) -> None:
+    def __init__(self, folder: Path, model: str, limit: float, ranks: int | None) -> None:
         self.folder = folder
         self.gpus = len([path for path in Path("/dev").glob("nvidia*") if path.name[6:].isdigit()])
-        self.ranks = self.gpus or 8
+        self.ranks = ranks or self.gpus or 8
         self.failed = 0
         self._until = time.monotonic() + limit - LEAVING_S
         self._number = 0
@@ -128,6 +131,16 @@ class Check:
         rungs = self._client().get(path).json()["rungs"]
         rung = next(each for each in rungs if each["step"] == step)
         return rung.get("result") or f"not here: {rung.get('refused')}"
+
+    def complete(self) -> tuple[int, str]:
+        """Ask for a few tokens; return the answer's status, 0 where there is none, and its text."""
+        body = {"prompt": "The", "max_tokens": 4}
+        url = f"http://127.0.0.1:{self._port}/v1/completions"
+        try:
+            answer = httpx.post(url, json=body, timeout=max(min(20.0, self.left), 1.0))
+        except httpx.HTTPError as error:
+            return 0, repr(error)
+        return answer.status_code, answer.text
 
     def load(self, seconds: float) -> list[Any]:
         """Have tokens made; return the GPUs of the snapshots meanwhile."""
@@ -320,10 +333,13 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--model", default="moe-tiny")
     parser.add_argument("--limit", type=float, default=150.0, help="seconds for everything")
+    parser.add_argument("--ranks", type=int, help="default: one a GPU; 8 without one")
+    parser.add_argument("--drills", action="store_true", help="faults in every phase, alone")
     args = parser.parse_args()
-    check = Check(args.folder.absolute(), args.model, args.limit)
+    check = Check(args.folder.absolute(), args.model, args.limit, args.ranks)
+    steps = (doctor, launch, gpus, stacks, ladder, hang, crash, gpu_crash)
     try:
-        for step in (doctor, launch, gpus, stacks, ladder, hang, crash, gpu_crash):
+        for step in (drills, sound) if args.drills else steps:
             began = time.monotonic()
             step(check)
             print(f"     {step.__name__}: {time.monotonic() - began:.1f} s", flush=True)

@@ -10,7 +10,7 @@ from panel.commands._hanging import with_suspicion
 from panel.commands._launches import evidence_numbers, pick
 from panel.commands._options import json_option, print_json
 from panel.commands._verdict import verdict_lines
-from panel.config.home import find_home
+from panel.config.home import Home, find_home
 from panel.domain.errors import NotFoundError, UsageError
 from panel.domain.nodes import with_nodes
 from panel.domain.verdict import Verdict
@@ -51,13 +51,11 @@ def command(
 
 def _verdicts(paths: tuple[Path, ...], launch: int) -> list[Verdict]:
     # The signatures are read for this: no other command should wait for them.
-    from panel.triage.folder import triage_files, triage_folder
+    from panel.triage.folder import triage_files
 
+    home = find_home()
     if not paths:
-        home = find_home()
-        number = pick(launch, evidence_numbers(home.launches))
-        folder = home.launch(number)
-        return [with_suspicion(_placed(folder, triage_folder(folder, live=True)), home, number)]
+        return [_own(home, pick(launch, evidence_numbers(home.launches)))]
     for path in paths:
         if not path.exists():
             name = str(path).removeprefix("#")
@@ -65,12 +63,30 @@ def _verdicts(paths: tuple[Path, ...], launch: int) -> list[Verdict]:
             raise NotFoundError(f"{path} does not exist", meant)
     folders = [path.is_dir() for path in paths]
     if all(folders):
-        return [_placed(path, triage_folder(path)) for path in paths]
+        return [_of_folder(home, path) for path in paths]
     if any(folders):
         raise UsageError(
             "folders and files are mixed", "give evidence folders, or logs of one launch"
         )
     return [triage_files(paths)]
+
+
+def _of_folder(home: Home, path: Path) -> Verdict:
+    """Return the verdict on evidence from anywhere; this node knows more of its own launches."""
+    from panel.triage.folder import triage_folder
+
+    place = path.resolve()
+    if place.name.isdecimal() and place == home.launch(int(place.name)).resolve():
+        return _own(home, int(place.name))
+    return _placed(path, triage_folder(path))
+
+
+def _own(home: Home, number: int) -> Verdict:
+    """Return the verdict on a launch of this node."""
+    from panel.triage.folder import triage_folder
+
+    folder = home.launch(number)
+    return with_suspicion(_placed(folder, triage_folder(folder, live=True)), home, number)
 
 
 def _placed(folder: Path, verdict: Verdict) -> Verdict:

@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 SERVING_DELAY = 3.0
 """Seconds after which a drill in `serving` fires where none are given."""
+_PIECE = 1 << 30
+"""Bytes of the GPU that the drill `oom` takes at a time."""
 
 
 class Kind(StrEnum):
@@ -45,6 +47,8 @@ class Fault:
     kind: Kind
     after: float
     """Seconds between entering the phase and the failure."""
+    device: str = "cpu"
+    """Where the rank computes: `cpu`, `cuda:3`. It may not have touched it yet."""
 
 
 def parse_fault(text: str, tp_size: int) -> Fault:
@@ -75,16 +79,16 @@ def parse_fault(text: str, tp_size: int) -> Fault:
     return Fault(rank, phase, Kind(pairs["kind"]), after)
 
 
-def fire(kind: Kind) -> None:
+def fire(fault: Fault) -> None:
     """Fail now; `slow` and `nan` are not failures of a moment and are left to the caller."""
-    log.warning("drill: %s", kind)
-    match kind:
+    log.warning("drill: %s", fault.kind)
+    match fault.kind:
         case Kind.ASSERT:
             raise AssertionError
         case Kind.EXCEPTION:
             raise RuntimeError("drill: an exception on purpose")
         case Kind.OOM:
-            _run_out_of_memory()
+            _run_out_of_memory(fault.device)
         case Kind.SEGV:
             faulthandler._sigsegv()  # type: ignore[attr-defined]
         case Kind.KILL:
@@ -97,21 +101,29 @@ def fire(kind: Kind) -> None:
             while True:
                 time.sleep(3600)
         case Kind.ILLEGAL_ACCESS:
-            import torch
-
-            from panel.kernels.stray import write_astray
-
-            write_astray(torch.device("cuda"))
+            _write_astray(fault.device)
         case Kind.PARTIAL_TRACEBACK:
             log.error('Traceback (most recent call last):\n  File "%s", line', __file__)
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _run_out_of_memory() -> None:
-    """Ask for more than there is: of the GPU's memory where this rank has one."""
+def _run_out_of_memory(device: str) -> None:
+    """Take memory until there is none left: of the GPU, where this rank has one."""
     # The panel reads this module too, and does without torch.
     import torch
 
-    if torch.cuda.is_initialized():
-        torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
-    raise MemoryError("drill: tried to allocate more memory than there is")
+    if device == "cpu":
+        raise MemoryError("drill: tried to allocate more memory than there is")
+    torch.cuda.set_device(device)
+    held = []
+    while True:
+        held.append(torch.empty(_PIECE, dtype=torch.uint8, device=device))
+
+
+def _write_astray(device: str) -> None:
+    import torch
+
+    from panel.kernels.stray import write_astray
+
+    torch.cuda.set_device(device)
+    write_astray(torch.device(device))

@@ -78,4 +78,4 @@ class Life:
         self._fault = None
         self._slow = self._slow or fault.kind is Kind.SLOW
         self.poisoned = self.poisoned or fault.kind is Kind.NAN
-        fire(fault.kind)
+        fire(fault)

@@ -20,7 +20,10 @@ _BRACES = re.compile(r"\{([a-z0-9-]+)\}")
 _SWITCH = re.compile(r"--([a-z0-9-]+)")
 _UNKNOWN = re.compile(r"unrecognized arguments: --([A-Za-z0-9_.-]+)")
 _FAULT = re.compile(r"\brank=(\d+)")
-_DEFAULTS = {("vllm", "gpu-memory-utilization"): 0.9}
+_DEFAULTS = {
+    ("vllm", "gpu-memory-utilization"): 0.9,
+    ("builtin", "mem-fraction-static"): 0.85,
+}
 """Values that hold where a flag was not given."""
 
 

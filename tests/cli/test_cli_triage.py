@@ -58,6 +58,21 @@ def test_text_says_who_why_where_and_what_to_do(crashed: Path) -> None:
     assert any(line.startswith("not known: kernel log") for line in lines)
 
 
+def test_a_folder_of_this_node_is_known_as_its_launch(
+    crashed: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its supervisor has noted what the kernel said: nothing is missing where it said nothing."""
+    monkeypatch.setattr("panel.triage.folder.read_kernel_log", lambda: "")
+    own = home / "launches" / "000007"
+    own.parent.mkdir(parents=True)
+    crashed.rename(own)
+    assert "kernel log" not in moepanel(own).stdout
+    assert moepanel(own).stdout == moepanel("--launch", "7").stdout
+    copy = home / "elsewhere"
+    own.rename(copy)
+    assert "kernel log" in moepanel(copy).stdout
+
+
 def test_check_fails_for_what_failed_only(crashed: Path, healthy: Path) -> None:
     assert moepanel(crashed, "--check").exit_code == 1
     assert moepanel(healthy, "--check").exit_code == 0
