@@ -10,60 +10,66 @@ import numpy.typing as npt
 from panel.server.messages import Generate
 
 Floats = npt.NDArray[np.floating[Any]]
+Places = npt.NDArray[np.intp]
 
 _BLOCK = 64
 """Weights whose sum is looked at before each of them is."""
-_FEW = 1024
+_FEW = 256
 """Top-p is looked for first among weights of at least what it leaves out, divided by this."""
 
 
-def draw(logits: Floats, request: Generate, number: float) -> int:
+def draw(logits: Floats, best: int, request: Generate, number: float) -> int:
     """Return the token at which the running sum of the weights passes `number` of the whole.
 
-    `logits` has shape [vocabulary] and a finite maximum; `number` is from [0, 1). Temperature comes
-    first, then top-k, top-p and min-p, each on what the one before has left. Tokens as probable as
-    the last one kept are kept too.
+    `logits` has shape [vocabulary] and a finite maximum, at `best`; `number` is from [0, 1).
+    Temperature comes first, then top-k, top-p and min-p, each on what the one before has left.
+    Tokens as probable as the last one kept are kept too.
     """
-    weights = logits - logits[logits.argmax()]
+    weights = logits - logits[best]
     if request.temperature != 1:
         weights /= max(request.temperature, 1e-5)
     np.exp(weights, out=weights)
-    least = _least_kept(weights, request)
-    return _draw_above(weights, least, number) if least else _draw_any(weights, number)
-
-
-def _least_kept(weights: Floats, request: Generate) -> float:
-    """Return the least weight that is kept; 0 where all are."""
+    places, least = None, request.min_p
     if 0 < request.top_k < len(weights):
-        least = np.partition(weights, -request.top_k)[-request.top_k]
-        kept = float(least)
-        if request.top_p < 1:
-            kept = _nucleus(weights[weights >= least], request.top_p)
-    elif request.top_p < 1:
-        kept = _nucleus(weights, request.top_p)
-    else:
-        kept = 0
-    return max(kept, request.min_p)
+        lowest = np.partition(weights, -request.top_k)[-request.top_k]
+        places, weights = _at_least(weights, lowest)
+    if request.top_p < 1:
+        found, weights, lowest = _nucleus(weights, request.top_p)
+        places, least = found if places is None else places[found], max(least, lowest)
+    if places is None and least > 0:
+        places, weights = _at_least(weights, least)
+    if places is None:
+        return _draw_any(weights, number)
+    # What is left out adds nothing to the sums, and so is never where they pass anything.
+    sums = _sums(weights * (weights >= least))
+    return int(places[sums.searchsorted(number * float(sums[-1]), "right")])
 
 
-def _nucleus(weights: Floats, share: float) -> float:
-    """Return the least of the fewest weights that have a share of the whole."""
+def _at_least(weights: Floats, least: float) -> tuple[Places, Floats]:
+    """Return where weights of at least so much are, and what they are."""
+    places = (weights >= least).nonzero()[0]
+    return places, weights[places]
+
+
+def _nucleus(weights: Floats, share: float) -> tuple[Places, Floats, float]:
+    """Return where the fewest weights are that have a share of the whole, what they are, and the
+    least of them. Some smaller ones may be among them.
+    """
     whole = float(np.add.reduce(weights, dtype=np.float64))
     # All weights below the second floor together are half of what is left out.
     for parts in (_FEW, 2 * len(weights)):
-        floor = (1 - share) * whole / parts
-        falling = np.sort(weights[(weights >= floor).nonzero()])[::-1]
-        last = int(falling.astype(np.float64).cumsum().searchsorted(share * whole))
+        places, few = _at_least(weights, (1 - share) * whole / parts)
+        rising = few.astype(np.float64)
+        rising.sort()
+        falling = rising[::-1]
+        last = int(np.add.accumulate(falling).searchsorted(share * whole))
         if last < len(falling):
-            return float(falling[last])
-    return float(falling[-1])
+            return places, few, float(falling[last])
+    return places, few, float(falling[-1])
 
 
-def _draw_above(weights: Floats, least: float, number: float) -> int:
-    places = (weights >= least).nonzero()[0]
-    sums = weights[places].astype(np.float64).cumsum()
-    place = int(sums.searchsorted(number * float(sums[-1]), "right"))
-    return int(places[min(place, len(places) - 1)])
+def _sums(weights: Floats) -> npt.NDArray[np.float64]:
+    return np.add.accumulate(weights.astype(np.float64))
 
 
 def _draw_any(weights: Floats, number: float) -> int:
@@ -73,6 +79,6 @@ def _draw_any(weights: Floats, number: float) -> int:
     block = min(int(sums.searchsorted(wanted, "right")), len(sums) - 1)
     if block:
         wanted -= float(sums[block - 1])
-    inside = weights[block * _BLOCK : (block + 1) * _BLOCK].astype(np.float64).cumsum()
+    inside = _sums(weights[block * _BLOCK : (block + 1) * _BLOCK])
     # What a block comes to may differ in the last bit from what its weights do.
     return block * _BLOCK + min(int(inside.searchsorted(wanted, "right")), len(inside) - 1)

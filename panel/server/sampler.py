@@ -26,32 +26,28 @@ def sample(logits: Floats, sequences: Sequences[Sequence], begins: Sequences[int
     text is the same with drafts and without, and they cost nothing of its distribution. A draft
     is followed as far as it says what is sampled anyway.
     """
-    owned = [
-        range(begin, begin + len(sequence.draft) + 1)
+    spans = [
+        slice(begin, begin + len(sequence.draft) + 1)
         for sequence, begin in zip(sequences, begins, strict=True)
     ]
-    best, sound = _best(logits, [row for rows in owned for row in rows])
+    best, sound = _best(logits[: max((span.stop for span in spans), default=0)])
     choices = []
-    for sequence, rows in zip(sequences, owned, strict=True):
-        if not all(sound[row] for row in rows):
+    for sequence, span in zip(sequences, spans, strict=True):
+        if not all(sound[span]):
             choices.append(Choice([], error=NOT_FINITE))
         elif _plain_greedy(sequence.request):
-            choices.append(Choice(follow(sequence.draft, [best[row] for row in rows])))
+            choices.append(Choice(follow(sequence.draft, best[span])))
         else:
-            choices.append(_choose(logits[rows.start : rows.stop], sequence))
+            choices.append(_choose(logits[span], best[span], sequence))
     return choices
 
 
-def _best(logits: Floats, rows: list[int]) -> tuple[dict[int, int], dict[int, bool]]:
+def _best(logits: Floats) -> tuple[list[int], list[bool]]:
     """Return the most probable token of each row, and whether the row's logits are sound."""
-    begin, end = min(rows, default=0), max(rows, default=-1) + 1
-    best = logits[begin:end].argmax(axis=1)
+    best = logits.argmax(axis=1)
     # A NaN counts as the maximum.
-    sound = np.isfinite(logits[np.arange(begin, end), best])
-    return (
-        dict(enumerate(best.tolist(), begin)),
-        dict(enumerate(sound.tolist(), begin)),
-    )
+    sound = np.isfinite(logits[np.arange(len(logits)), best])
+    return best.tolist(), sound.tolist()
 
 
 def _plain_greedy(request: Generate) -> bool:
@@ -66,14 +62,15 @@ def follow(draft: list[int], sampled: list[int]) -> list[int]:
     return sampled
 
 
-def _choose(rows: Floats, sequence: Sequence) -> Choice:
+def _choose(rows: Floats, best: list[int], sequence: Sequence) -> Choice:
     request = sequence.request
     text = list(sequence.tokens) if request.penalised else None
     tokens: list[int] = []
-    for row, guess in zip(rows, [*sequence.draft, None], strict=True):
+    for row, top, guess in zip(rows, best, [*sequence.draft, None], strict=True):
         if text is not None:
             row = _penalise(row, request, text)
-        token = _pick(row, sequence)
+            top = int(row.argmax())
+        token = draw(row, top, request, sequence.number()) if request.temperature else top
         tokens.append(token)
         if token != guess:
             break
@@ -100,9 +97,3 @@ def _penalise(row: Floats, request: Generate, text: list[int]) -> Floats:
         times = np.fromiter(counts.values(), row.dtype)
         row[list(counts)] -= request.frequency_penalty * times + request.presence_penalty
     return row
-
-
-def _pick(row: Floats, sequence: Sequence) -> int:
-    if sequence.request.temperature == 0:
-        return int(row.argmax())
-    return draw(row, sequence.request, sequence.number())

@@ -99,7 +99,7 @@ def test_a_draw_never_leaves_what_is_kept(numbers: list[float], kind: int) -> No
     request = Generate("x", [1], 1, **fields)
     kept = probabilities(row, request) > 0
     for number in [*numbers, 1 - 2**-53]:
-        assert kept[draw(row, request, number)]
+        assert kept[draw(row, kind, request, number)]
 
 
 def test_top_p_keeps_the_smallest_set_that_reaches_it() -> None:
