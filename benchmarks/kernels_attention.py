@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from panel.kernels.arrivals import arrival_counts
 from panel.kernels.latent_decode import Division, Paging, latent_decode, latent_decode_reference
 from panel.kernels.latent_prepare import latent_prepare, latent_prepare_reference
-from panel.kernels.latent_together import COLUMNS, DIVISION, latent_together
+from panel.kernels.latent_together import QUERIES, ROWS, latent_together
 from panel.kernels.norm import rms_norm, rms_norm_reference
 from panel.kernels.sampling import Draws, sample_tokens, sample_tokens_reference
 from panel.kernels.sampling_filter import Filters
@@ -164,6 +164,10 @@ def check_attention(report: Report) -> None:
     cases = (
         (1, 1, 16, 257),
         (1, 1, 16, 9000),
+        (1, 2, 16, 257),
+        (1, 2, 16, 9000),
+        (1, 4, 16, 1000),
+        (1, 5, 7, 333),
         (3, 1, 16, 300),
         (4, 4, 16, 1000),
         (9, 2, 16, 333),
@@ -191,7 +195,7 @@ def check_one_decode(report: Report, sequences: int, width: int, heads: int, len
         kind = "none" if up is None else "columns" if up.stride(2) == 1 else "depth"
         name = f"decode {sequences}x{width}, {heads} heads, {length} keys, up {kind}"
         report.check(name, out, wanted)
-        if up is not None and query.shape[0] == 1:
+        if up is not None and sequences == 1 and width * heads <= QUERIES:
             counter, out = torch.zeros(1, dtype=torch.int32, device=GPU), poisoned(*wanted.shape)
             latent_together(query, cache, LATENT, paged, up, counter, out=out)
             report.check(f"{name}, in one launch", out, wanted)
@@ -282,29 +286,32 @@ def sweep_one_decode(report: Report, sequences: int, length: int) -> None:
 
 def sweep_together(report: Report) -> None:
     """Time one sequence's prepare and attention: attend and combine apart, and in one launch."""
-    divisions = [DIVISION, *(Division(n, *shape) for n in (32, 64) for shape in SHAPES)]
-    tried = [(each, columns) for each in dict.fromkeys(divisions) for columns in (COLUMNS, 32)]
-    for length in (256, 1024, 4096, 16384):
-        sweep_one_together(report, tried, length)
+    for width in (1, 2, 4):
+        rule = Division.rule(width * HEADS // ROWS, ROWS)
+        shapes = ((64, 8, 3), (64, 8, 2), (32, 8, 3), (32, 8, 2))
+        divisions = [Division(rule.pieces, *shape) for shape in shapes]
+        tried = [(each, columns) for each in (rule, *divisions) for columns in (32, 16)]
+        for length in (256, 1024, 4096, 16384):
+            sweep_one_together(report, list(dict.fromkeys(tried)), width, length)
 
 
-SHAPES = ((32, 8, 2), (32, 8, 3), (64, 8, 2), (64, 8, 3))
-
-
-def sweep_one_together(report: Report, tried: list[tuple[Division, int]], length: int) -> None:
+def sweep_one_together(
+    report: Report, tried: list[tuple[Division, int]], width: int, length: int
+) -> None:
+    """Time `width` tokens; the first of `tried` is what `latent_together` does by itself."""
     paged, turns, norm = paging(1, length), rotation(), norm_of(LATENT)
     caches = [cache_for(paged) for _ in range(LAYERS)]
     key_ups = [rand(HEADS, NOPE, LATENT, scale=NOPE**-0.5) for _ in caches]
     value_ups = [up_projection() for _ in caches]
-    projected, place = rand(1, DOWN), torch.tensor([length % 8192], device=GPU)
+    projected, key = rand(width, DOWN), torch.arange(length - width, length, device=GPU)
     heads, entry = projected[:, :QUERY].unflatten(1, (HEADS, -1)), projected[:, QUERY:]
-    slot = paged.table[:, -1].long() * PAGE + (length - 1) % PAGE
+    places, slots = key % 8192, paged.table[0, key // PAGE].long() * PAGE + key % PAGE
 
     def call(way: tuple[Division, int] | None, layer: int) -> torch.Tensor:
         cache, up = caches[layer], value_ups[layer]
         counter = None if way is None else torch.empty(1, dtype=torch.int32, device=GPU)
         query = latent_prepare(
-            heads, entry, turns, place, norm, slot, cache, key_ups[layer], counter=counter
+            heads, entry, turns, places, norm, slots, cache, key_ups[layer], counter=counter
         )
         if way is None or counter is None:
             return latent_decode(query, cache, LATENT, paged, up)
@@ -319,11 +326,11 @@ def sweep_one_together(report: Report, tried: list[tuple[Division, int]], length
         way: microseconds([partial(call, way, layer) for layer in range(LAYERS)])
         for way in (None, *tried)
     }
-    label = f"prepare, attention 1 x {length}"
+    label = f"prepare, attention {width} x {length}"
     report.timed(f"{label}, apart", spent[None], size)
-    report.timed(f"{label}, together", spent[DIVISION, COLUMNS], size, short(DIVISION))
+    report.timed(f"{label}, together", spent[tried[0]], size, short(tried[0][0]))
     best = sorted(((spent[way], way) for way in tried), key=lambda each: each[0])
-    for taken, (division, columns) in best[:5]:
+    for taken, (division, columns) in best[:3]:
         print(f"{'':44}{taken:9.2f} us  {short(division)} columns {columns}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""`latent_decode` of one token of one sequence in one launch: some programs attend, others combine.
+"""`latent_decode` of one sequence's few tokens in one launch: some programs attend, others combine.
 
 Those that combine load their part of the values' up-projection and wait for those that attend,
 which have lower numbers. The launch has programs for the most pieces; into how many of them the
@@ -15,11 +15,12 @@ from panel.kernels.arrivals import arrive
 from panel.kernels.latent_combine import combine_block
 from panel.kernels.latent_decode import Division, Paging, attend_piece
 
-HEADS = 16
-"""Most heads: one program attends for all of them."""
-COLUMNS = 16
-"""Columns of a head that one program combines."""
-DIVISION = Division(pieces=64, keys=32, warps=8, stages=2)
+QUERIES = 64
+"""Most queries, tokens times heads: each has programs of its own that combine."""
+ROWS = 16
+"""Queries of one program that attends. With more its numbers would not fit into registers."""
+LINE = 64
+"""Bytes of a row of the up-projection that one program combines with."""
 
 
 def latent_together(
@@ -30,25 +31,31 @@ def latent_together(
     value_up: torch.Tensor,
     counter: torch.Tensor,
     *,
-    division: Division = DIVISION,
-    columns: int = COLUMNS,
+    division: Division | None = None,
+    columns: int | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Do what `latent_decode` does, for one row of at most 16 heads.
+    """Do what `latent_decode` does, for one sequence with at most `QUERIES` queries.
 
-    `counter`, int32 [1], is 0: `latent_prepare` sets it. The pieces of `division` are a power of
-    two, at most 64.
+    `counter`, int32 [1], is 0: `latent_prepare` sets it.
     """
-    rows, heads, entry = query.shape
-    pages, wide, pieces = paging.table.shape[1], value_up.shape[2], division.pieces
-    if rows != 1 or heads > HEADS:
-        raise ValueError(f"latent_together: {rows} rows of {heads} heads; 1 of {HEADS} at most")
+    width, heads, entry = query.shape
+    (sequences, pages), queries = paging.table.shape, width * heads
+    if sequences != 1 or queries > QUERIES:
+        raise ValueError(
+            f"latent_together: {sequences} sequences, {width} rows of {heads} heads; it takes one "
+            f"sequence with {QUERIES} queries at most: call latent_decode"
+        )
+    blocks = triton.cdiv(queries, ROWS)
+    division = division or Division.rule(blocks, ROWS, cache.element_size())
+    columns = columns or LINE // value_up.element_size()
+    pieces, wide = division.pieces, value_up.shape[2]
+    up_blocks = triton.cdiv(wide, columns)
     if out is None:
-        out = query.new_empty((1, heads * wide))
-    sums = torch.empty((heads, pieces, latent), dtype=torch.float32, device=query.device)
-    logs = torch.empty((heads, pieces), dtype=torch.float32, device=query.device)
-    blocks = triton.cdiv(wide, columns)
-    _together[(pieces + blocks * heads,)](
+        out = query.new_empty((width, heads * wide))
+    sums = torch.empty((queries, pieces, latent), dtype=torch.float32, device=query.device)
+    logs = torch.empty((queries, pieces), dtype=torch.float32, device=query.device)
+    _together[(blocks * pieces + up_blocks * queries,)](
         query,
         cache,
         paging.table,
@@ -59,16 +66,19 @@ def latent_together(
         out,
         counter,
         blocks,
+        up_blocks,
+        width,
         heads,
         pages,
         latent,
         entry - latent,
         wide,
-        query.stride(1),
+        *query.stride()[:2],
         cache.stride(0),
+        out.stride(0),
         *value_up.stride(),
         MOST=pieces,
-        ROWS=HEADS,
+        ROWS=ROWS,
         KEYS=division.keys,
         LATENT=max(16, triton.next_power_of_2(latent)),
         ROPE=max(16, triton.next_power_of_2(entry - latent)),
@@ -98,14 +108,18 @@ def _together(  # type: ignore[no-untyped-def]
     value_up,
     out,
     counter,
+    blocks,
     up_blocks,
+    width,
     heads,
     pages,
     latent,
     rope,
     wide,
+    query_row,
     query_head,
     cache_row,
+    out_row,
     up_head,
     up_row,
     up_column,
@@ -118,19 +132,20 @@ def _together(  # type: ignore[no-untyped-def]
     STAGES: tl.constexpr,  # noqa: N803
     COLUMNS: tl.constexpr,  # noqa: N803
 ):
-    program = tl.program_id(0)
+    program, attending = tl.program_id(0), blocks * MOST
     pieces = _pieces(lengths, MOST, KEYS)
-    if program < pieces:
+    if program >= attending:
+        mine = program - attending
+        row = mine // up_blocks
+        combine_block(
+            mine % up_blocks, row % heads, row // heads, heads, sums, logs, value_up, out, width,
+            pieces, latent, wide, up_head, up_row, up_column, out_row, counter, blocks * pieces,
+            1, 64, 16, LATENT, COLUMNS, True,
+        )  # fmt: skip
+    elif program % MOST < pieces:
         attend_piece(
-            0, program, tl.zeros((), tl.int64), pieces, query, cache, table, lengths, sums, logs,
-            1, heads, pages, latent, rope, 0, query_head, cache_row, 0,
-            ROWS, KEYS, LATENT, ROPE, PAGE, False, STAGES,
+            program // MOST, program % MOST, tl.zeros((), tl.int64), pieces, query, cache, table,
+            lengths, sums, logs, width, heads, pages, latent, rope, query_row, query_head,
+            cache_row, 0, ROWS, KEYS, LATENT, ROPE, PAGE, False, STAGES,
         )  # fmt: skip
         arrive(counter)
-    elif program >= MOST:
-        mine = program - MOST
-        combine_block(
-            mine % up_blocks, mine // up_blocks, 0, heads, sums, logs, value_up, out, 1, pieces,
-            latent, wide, up_head, up_row, up_column, 0, counter, pieces,
-            1, MOST, 16, LATENT, COLUMNS, True,
-        )  # fmt: skip

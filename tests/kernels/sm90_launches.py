@@ -66,10 +66,10 @@ def launch(rows: int) -> None:
     sample_tokens(logits, Draws(floats, floats, Filters(ints, floats, floats)))
 
 
-def launch_together(dtype: torch.dtype) -> None:
-    """Launch what attends to one sequence of one token."""
+def launch_together(width: int, dtype: torch.dtype) -> None:
+    """Launch what attends to one sequence of `width` tokens."""
     ints, paging = some(1, dtype=torch.int32), some(1, 64, dtype=torch.int32)
-    query, cache = (some(*shape, LATENT + ROPE, dtype=dtype) for shape in ((1, HEADS), (640,)))
+    query, cache = (some(*shape, LATENT + ROPE, dtype=dtype) for shape in ((width, HEADS), (640,)))
     value_up = some(HEADS, 128, LATENT, dtype=dtype).transpose(1, 2)
     latent_together(query, cache, LATENT, Paging(paging, ints, 64), value_up, ints)
 
@@ -155,8 +155,9 @@ def main() -> None:
         launch(1)
         launch(32)
         launch(128)
-        launch_together(torch.bfloat16)
-        launch_together(torch.float32)
+        for width in (1, 2, 4):
+            launch_together(width, torch.bfloat16)
+            launch_together(width, torch.float32)
         launch_head(1, 1)
         launch_head(80, 5)
         launch_head(128, 1)

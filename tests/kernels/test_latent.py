@@ -119,21 +119,29 @@ def test_decode(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize(
-    ("length", "heads", "latent", "pieces"),
+    ("length", "width", "heads", "latent", "pieces"),
     [
-        (1, 3, 32, 4),  # One piece.
-        (40, 16, 32, 4),  # Three pieces of the four, one short; all heads.
-        (64, 2, 32, 4),  # All four.
-        (150, 3, 40, 4),  # Four pieces of three blocks, the last with one.
-        (81, 2, 32, 4),  # Three pieces of two blocks.
-        (300, 2, 32, 32),  # More pieces than are added up at a time.
+        (1, 1, 3, 32, 4),  # One piece.
+        (40, 1, 16, 32, 4),  # Three pieces of the four, one short; all heads.
+        (64, 1, 2, 32, 4),  # All four.
+        (150, 1, 3, 40, 4),  # Four pieces of three blocks, the last with one.
+        (81, 1, 2, 32, 4),  # Three pieces of two blocks.
+        (300, 1, 2, 32, 32),  # More pieces than are added up at a time.
+        (49, 2, 16, 32, 4),  # The first token sees nothing of the last piece; two blocks.
+        (50, 3, 16, 32, 3),
+        (33, 4, 16, 32, 4),  # Two tokens see nothing of the last piece.
+        (97, 5, 3, 40, 4),
+        (35, 5, 7, 32, 4),  # A block holds parts of tokens, the last is not full.
+        (2, 4, 3, 32, 4),  # Padding: two tokens see nothing at all.
     ],
 )
-def test_together(dtype: torch.dtype, length: int, heads: int, latent: int, pieces: int) -> None:
+def test_together(
+    dtype: torch.dtype, length: int, width: int, heads: int, latent: int, pieces: int
+) -> None:
     """Rows of `sums` and `logs` that no piece has written are NaN here: none may be read."""
     cache, paging = paged([length], latent + ROPE, dtype)
-    query = torch.randn(1, heads, latent + ROPE).to(dtype)
-    value_up = (torch.randn(heads, 20, latent) * latent**-0.5).to(dtype).transpose(1, 2)
+    query = torch.randn(width, heads, latent + ROPE).to(dtype)
+    value_up = (torch.randn(heads, 40, latent) * latent**-0.5).to(dtype).transpose(1, 2)
     arguments = (query, cache, latent, paging, value_up)
     counter, division = torch.zeros(1, dtype=torch.int32), Division(pieces, 16, 4, 2)
     wanted = latent_decode_reference(*arguments)
@@ -141,8 +149,8 @@ def test_together(dtype: torch.dtype, length: int, heads: int, latent: int, piec
     ours = latent_together(*arguments, counter, division=division, out=out)
     assert ours is out
     assert error(ours, wanted) < limit(dtype)
-    blocks = -(-length // 16)
-    assert counter.item() == -(-blocks // -(-blocks // pieces))
+    steps, blocks = -(-length // 16), -(-width * heads // 16)
+    assert counter.item() == blocks * -(-steps // -(-steps // pieces))
 
 
 def test_prepare_sets_the_counter_that_together_waits_with() -> None:
@@ -155,11 +163,17 @@ def test_prepare_sets_the_counter_that_together_waits_with() -> None:
     assert counter.item() == 0
 
 
-def test_together_is_for_one_row() -> None:
-    cache, paging = paged([4, 4], 24, torch.float32)
-    with pytest.raises(ValueError, match="2 rows of 2 heads"):
+@pytest.mark.parametrize(
+    ("lengths", "heads", "named"),
+    [([4, 4], 2, "2 sequences, 2 rows of 2 heads"), ([4], 33, "1 sequences, 2 rows of 33 heads")],
+)
+def test_together_is_for_few_queries_of_one_sequence(
+    lengths: list[int], heads: int, named: str
+) -> None:
+    cache, paging = paged(lengths, 24, torch.float32)
+    with pytest.raises(ValueError, match=named):
         latent_together(
-            torch.randn(2, 2, 24), cache, 16, paging, torch.randn(2, 16, 8), torch.zeros(1)
+            torch.randn(2, heads, 24), cache, 16, paging, torch.randn(heads, 16, 8), torch.zeros(1)
         )
 
 

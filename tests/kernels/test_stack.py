@@ -114,14 +114,17 @@ def test_steps_of_every_kind_agree_with_the_reference(
 
 
 @pytest.mark.usefixtures("apart")
-def test_one_sequence_of_one_token_is_attended_to_in_one_launch(
+def test_one_sequence_is_attended_to_in_one_launch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Decoding and verifying alike."""
     family, shape = SHAPES["v2-lite-yarn"]
     reference = make_checkpoint(tmp_path, family, shape | SMALL)
     forward, text = forward_of(reference.folder), list(range(100, 145))
-    prefill, decode = steps([text])[:2]
+    prefill, *decoding = steps([text])[:-1]
+    assert [plan.width for plan in decoding] == [1, 1, 4]
     forward(prefill, poisoned=False)
     monkeypatch.delattr(latent, "latent_decode")
-    logits, _ = forward(structs.replace(decode, rows=1), poisoned=False)
-    torch.testing.assert_close(logits, expected(reference, [text])[1], atol=1e-4, rtol=0)
+    for plan, wanted in zip(decoding, expected(reference, [text])[1:], strict=False):
+        logits, _ = forward(structs.replace(plan, rows=1), poisoned=False)
+        torch.testing.assert_close(logits[wanted_rows(plan)], wanted, atol=1e-4, rtol=0)

@@ -9,7 +9,7 @@ import torch
 
 from panel.kernels.latent_decode import latent_decode
 from panel.kernels.latent_prepare import latent_prepare
-from panel.kernels.latent_together import HEADS, latent_together
+from panel.kernels.latent_together import QUERIES, latent_together
 from panel.server.attention import LatentAttention
 from panel.server.cuda.linear import linear
 from panel.server.cuda.prefill import attend_chunks
@@ -41,7 +41,8 @@ def attend_latent(
 
     mixed = []
     latent, value_up, paging = attention.latent, attention.value_up, step.paging(page_size)
-    if step.count * step.width == 1 and value_up is not None and attention.heads <= HEADS:
+    queries = step.width * attention.heads
+    if step.count == 1 and queries <= QUERIES and value_up is not None:
         counter = torch.empty(1, dtype=torch.int32, device=normed.device)
         absorbed = prepare(step.decoding, attention.key_up, counter)
         mixed.append(latent_together(absorbed, cache, latent, paging, value_up, counter))
