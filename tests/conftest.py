@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
 import pytest
+
+# Triton decides whether it interprets kernels when it is imported, which any test may cause.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import ClassVar
 from textual import events, work
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
+from textual.command import CommandPalette
 from textual.message import Message
 from textual.screen import ModalScreen, Screen
 
@@ -131,6 +132,11 @@ class Panel(App[None]):
         """Show the keys of the screen."""
         if isinstance(self.screen, PanelScreen) and not isinstance(self.screen, HelpScreen):
             self.push_screen(HelpScreen(self.desk, self.screen))
+
+    def action_command_palette(self) -> None:
+        """Offer all commands by name."""
+        if not isinstance(self.screen, CommandPalette):
+            self.push_screen(CommandPalette(placeholder="search for a command"))
 
     def action_help_quit(self) -> None:
         """Say on ctrl+c how the panel is left: no reflex should do it."""
