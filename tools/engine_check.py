@@ -18,6 +18,7 @@ import time
 import traceback
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -144,10 +145,9 @@ class Check:
         self._profile = f"{engine.name}-check"
 
     def prepare(self, checkpoint: Path) -> None:
-        """Make checkpoint and profile; ask for flags and plan."""
+        """Make profile and checkpoint, the latter while flags are asked for; ask for the plan."""
         step = self._table.step
         tool = Path(__file__).with_name("small_checkpoint.py")
-        made = step("checkpoint", lambda: _run([self._python, str(tool), str(checkpoint)]))
         place = {self._engine.model_flag: str(checkpoint), "host": "127.0.0.1"}
         profile = Profile(
             name=self._profile,
@@ -156,8 +156,11 @@ class Check:
             flags=place | {"port": str(_free_port())} | self._engine.flags,
         )
         save_profile(self._home, profile)
-        if made:
+        with ThreadPoolExecutor(1) as aside:
+            making = aside.submit(_run, [self._python, str(tool), str(checkpoint)])
             step("flags of the installed version", self._flags)
+            made = step("checkpoint", making.result)
+        if made:
             step("plan", self._plan)
 
     def launch(self, name: str, flags: dict[str, str], again: bool) -> bool:

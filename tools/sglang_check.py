@@ -40,7 +40,8 @@ def server(launch: LaunchView) -> ProcessView:
 
 SGLANG = Engine(
     name="sglang",
-    environment={"SGLANG_ENABLE_JIT_DEEPGEMM": "0"},
+    # Kernels compiled for speed alone only delay a first launch: the panel is what is looked at.
+    environment={"SGLANG_ENABLE_JIT_DEEPGEMM": "0", "TORCH_COMPILE_DISABLE": "1"},
     flags={
         "context-length": "4096",
         "max-running-requests": "64",
