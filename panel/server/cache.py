@@ -66,6 +66,8 @@ class Cache:
     def grow(self, sequence: Sequence, tokens: int) -> bool:
         """Extend a sequence's pages to hold `tokens`; False, and nothing done, where pages lack."""
         missing = self._pages.needed(tokens) - len(sequence.pages)
+        if missing <= 0:
+            return True
         if missing > self.available:
             return False
         for _ in range(missing):

@@ -64,12 +64,8 @@ class Drafter:
         width = self._width(decoding, rows)
         for sequence in decoding:
             draft = sequence.guess[: width - 1]
-            size = len(sequence.tokens) + len(draft)
-            if draft and grow(sequence, size):
+            if draft and self._fits(sequence, len(draft), grow):
                 sequence.draft = draft
-                if self._head:
-                    # A head may draft for the step after this one before it is planned.
-                    grow(sequence, min(size + len(draft), sequence.limit))
             elif self._head:
                 sequence.guess = []
                 sequence.hope += _FORGET_RATE * (_PRIOR - sequence.hope)
@@ -96,12 +92,21 @@ class Drafter:
         sequence.draft = []
         sequence.guess = []
 
+    def _fits(self, sequence: Sequence, drafts: int, grow: Callable[[Sequence, int], bool]) -> bool:
+        size = len(sequence.tokens) + drafts
+        # A head drafts for the step after this one before it is planned: where all of this one's
+        # drafts are followed, that one has as many tokens more.
+        if self._head and grow(sequence, min(size + 1 + drafts, sequence.limit)):
+            return True
+        return grow(sequence, size)
+
     def _width(self, decoding: Sequences[Sequence], rows: int) -> int:
-        guesses = [Guess(len(s.guess), s.hope) for s in decoding if s.guess]
-        if not guesses or (self._head and self.pace.is_curious(rows)):
+        longest = max(len(sequence.guess) for sequence in decoding)
+        if not longest or (self._head and self.pace.is_curious(rows)):
             return 1
-        width = 1 + max(guess.length for guess in guesses)
+        width = 1 + longest
         if self._adaptive:
+            guesses = [Guess(len(s.guess), s.hope) for s in decoding if s.guess]
             width = self.pace.best_width(rows, len(decoding) - len(guesses), guesses)
         self._rows, self.length = rows, width - 1
         return width

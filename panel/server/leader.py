@@ -7,7 +7,7 @@ import logging
 import select
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 import torch
@@ -147,8 +147,6 @@ class _Leader:
         while not self._drained():
             self._listen()
             self._step()
-            if (stats := self._meter.report()) is not None:
-                self._channel.send(stats)
         self._land()
         self._news += self._scheduler.abort(None)
         self._tell()
@@ -226,9 +224,10 @@ class _Leader:
             self._trace(suspect)
         begun = time.perf_counter()
         scheduled = self._scheduler.next(draining=self._drain_until is not None)
-        if self._runner.serves(scheduled.plan, scheduled.sampled):
-            scheduled = replace(scheduled, plan=structs.replace(scheduled.plan, on_device=True))
         plan = scheduled.plan
+        if self._runner.serves(plan, scheduled.sampled):
+            plan = structs.replace(plan, on_device=True)
+            scheduled = Scheduled(plan, scheduled.sequences)
         if plan.work is Work.IDLE and self._under_way is not None:
             self._land()
             return
@@ -327,9 +326,12 @@ class _Leader:
         log.error("step %d: the model's logits are NaN or infinite: %s", self._life.step, words)
 
     def _tell(self) -> None:
+        """Tell the front end the news, and now and then the state of things."""
         if self._news:
             self._channel.send(Step(self._news))
             self._news = []
+        if (stats := self._meter.report()) is not None:
+            self._channel.send(stats)
 
 
 def sequence_maker(options: Options) -> Callable[[Generate, int], Sequence]:

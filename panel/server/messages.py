@@ -129,6 +129,8 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     """Tokens that such a step has to give to be worth its time; None where not known yet."""
     spec_cycles: int = 0
     """Steps with drafts of a draft head."""
+    spec_foreseen: int = 0
+    """Those of them whose verification the head laid out on the device."""
     spec_seconds: dict[str, float] = {}
     """Seconds of rank 0 in their parts: extend, draft, verify."""
     spec_simulated: float | None = None

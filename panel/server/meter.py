@@ -100,6 +100,7 @@ class Meter:
             spec_tokens_per_cycle=drafter.tokens_a_cycle,
             spec_break_even=drafter.break_even,
             spec_cycles=self._spent.cycles,
+            spec_foreseen=self._spent.foreseen,
             spec_seconds=self._spent.seconds,
             spec_simulated=self._simulated,
             step_collectives=_median(count for count, _ in self._collectives),

@@ -85,13 +85,15 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
         return self.segments[self._decodes :]
 
     @property
-    def logit_begins(self) -> list[int]:
+    def logit_begins(self) -> Sequence[int]:
         """For each segment that is sampled from, in order: the row of its first logits.
 
         A decoding segment has `width` rows, a prefilling one a single row: that of its last token.
         """
-        begins = list(range(0, self._decodes * self.width, self.width))
-        return begins + [
+        begins = range(0, self._decodes * self.width, self.width)
+        if self.work is Work.DECODE:
+            return begins
+        return [*begins] + [
             begin + segment.prefill_rows - 1
             for segment, begin in zip(self.prefilling, self.prefill_begins, strict=True)
             if segment.logits

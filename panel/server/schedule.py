@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Sequences
 from dataclasses import dataclass
 
 from panel.server.messages import TokenLogprob
-from panel.server.plan import Plan
+from panel.server.plan import Plan, Work
 from panel.server.sequence import Sequence
 
 
@@ -62,7 +63,9 @@ class Scheduled:
     sequences: tuple[Sequence, ...] = ()
 
     @property
-    def sampled(self) -> list[Sequence]:
+    def sampled(self) -> Sequences[Sequence]:
         """The sequences for which logits come back, in the order of `plan.logit_begins`."""
+        if self.plan.work is Work.DECODE:
+            return self.sequences
         pairs = zip(self.sequences, self.plan.segments, strict=True)
         return [sequence for sequence, segment in pairs if segment.logits]

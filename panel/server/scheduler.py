@@ -86,12 +86,14 @@ class Scheduler:
         for sequence in tuple(self.running):
             if sequence.decodes:
                 self._secure(sequence)
-        room = max(self._limits.chunk, self._limits.max_running)
-        decodes = sum(sequence.decodes for sequence in self.running)
-        chunks = self._chunks(room - decodes, self._limits.logit_rows - decodes)
-        decoding = [sequence for sequence in self.running if sequence.decodes]
-        if chunks:
-            return self._mixed(decoding, chunks, draining)
+        decoding = self._decoding()
+        if self.waiting or len(decoding) < len(self.running):
+            room = max(self._limits.chunk, self._limits.max_running)
+            chunks = self._chunks(room - len(decoding), self._limits.logit_rows - len(decoding))
+            # Who is let in with all tokens but one in the cache decodes at once.
+            decoding = self._decoding()
+            if chunks:
+                return self._mixed(decoding, chunks, draining)
         if decoding:
             return self._decode(decoding, draining)
         return Scheduled(Plan(Work.IDLE, draining=draining))
@@ -154,6 +156,9 @@ class Scheduler:
             insort(self.waiting, victim, key=_place)
             self.counters.preemptions += 1
 
+    def _decoding(self) -> list[Sequence]:
+        return [sequence for sequence in self.running if sequence.decodes]
+
     def _chunks(self, room: int, rows: int) -> list[tuple[Sequence, int]]:
         """Return who prefills how many tokens, `room` together with `rows` of logits."""
         chunks = []
@@ -196,12 +201,13 @@ class Scheduler:
         return True
 
     def _decode(self, decoding: list[Sequence], draining: bool) -> Scheduled:
-        rows = padded(_most_of_one_owner(decoding), self._limits.buckets)
+        rows = padded(self._most_of_one_owner(decoding), self._limits.buckets)
         width = self.drafter.draft(
             decoding, rows, lambda s, tokens: self._caches[s.owner].grow(s, tokens)
         )
         # Without drafts the head sees what it has missed in one go, before it is too much.
-        missed = max(len(sequence.fresh) for sequence in decoding)
+        fresh = [s.fresh for s in decoding]
+        missed = max(map(len, fresh))
         extends = self._limits.head and (width > 1 or missed >= self._limits.draft_tokens)
         segments = [
             Segment(
@@ -210,9 +216,9 @@ class Scheduler:
                 s.pages.tobytes(),
                 owner=s.owner,
                 seat=s.seat,
-                fresh=s.fresh if extends else [],
+                fresh=missing if extends else [],
             )
-            for s in decoding
+            for s, missing in zip(decoding, fresh, strict=True)
         ]
         plan = Plan(
             Work.DECODE, segments, rows=rows, width=width, extends=extends, draining=draining
@@ -226,12 +232,17 @@ class Scheduler:
         plan = Plan(
             Work.MIXED if decoding else Work.PREFILL,
             [_segment(sequence, size) for sequence, size in parts],
-            rows=_most_of_one_owner(decoding),
+            rows=self._most_of_one_owner(decoding),
             extends=any(sequence.fresh for sequence in decoding),
             draining=draining,
             decodes=len(decoding),
         )
         return Scheduled(plan, tuple(sequence for sequence, _ in parts))
+
+    def _most_of_one_owner(self, sequences: Sequences[Sequence]) -> int:
+        if len(self._caches) == 1:
+            return len(sequences)
+        return max(Counter(sequence.owner for sequence in sequences).values(), default=0)
 
     def _take(self, scheduled: Scheduled, choices: Iterable[Choice]) -> list[Tokens]:
         return [
@@ -241,7 +252,7 @@ class Scheduler:
         ]
 
     def _advance(self, sequence: Sequence, choice: Choice) -> Tokens:
-        later = sequence.forget_unknown()
+        later = sequence.forget_unknown() if sequence.unknown else []
         if choice.error is not None:
             self._end(sequence, sound=False)
             return Tokens(sequence.rid, [], finish="error", error=choice.error)
@@ -324,7 +335,3 @@ def _segment(sequence: Sequence, size: int) -> Segment:
         sequence.fresh,
         sequence.scoring,
     )
-
-
-def _most_of_one_owner(sequences: Iterable[Sequence]) -> int:
-    return max(Counter(sequence.owner for sequence in sequences).values(), default=0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 
 class NgramIndex:
@@ -39,8 +39,7 @@ class NgramIndex:
         self._seen = len(tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Guess:
+class Guess(NamedTuple):
     """What could be drafted for one sequence."""
 
     length: int
@@ -102,12 +101,7 @@ class Pace:
 
     def cost(self, rows: int, width: int) -> float:
         """Return how long a step takes, where one of width 1 takes 1."""
-        shares = [self._SHARE]
-        if rows in self._plain:
-            plain = median(self._plain[rows])
-            longer = self._longer.get(rows, ())
-            shares += [(seconds / plain - 1) / (each - 1) for each, seconds in longer]
-        return 1 + max(0.0, median(shares)) * (width - 1)
+        return 1 + self._share(rows) * (width - 1)
 
     def best_width(self, rows: int, others: int, guesses: Sequence[Guess]) -> int:
         """Return the tokens a sequence with which a step of `rows` gives most text a second.
@@ -115,9 +109,20 @@ class Pace:
         `guesses` are of the sequences that have one, `others` counts those that have none.
         """
 
+        share = self._share(rows)
+
         def speed(width: int) -> float:
             expected = others + sum(guess.tokens(width - 1) for guess in guesses)
-            return expected / self.cost(rows, width)
+            return expected / (1 + share * (width - 1))
 
         longest = max((guess.length for guess in guesses), default=0)
         return max(range(1, longest + 2), key=speed)
+
+    def _share(self, rows: int) -> float:
+        """Return what each further token costs, where a step with one costs 1."""
+        shares = [self._SHARE]
+        if rows in self._plain:
+            plain = median(self._plain[rows])
+            longer = self._longer.get(rows, ())
+            shares += [(seconds / plain - 1) / (each - 1) for each, seconds in longer]
+        return max(0.0, median(shares))

@@ -51,6 +51,8 @@ STATS = Stats(
     spec_draft_tokens=30,
     spec_accepted_tokens=12,
     spec_accepted_per_position=[7, 4, 1],
+    spec_cycles=8,
+    spec_foreseen=6,
     step_ms=5.0,
 )
 

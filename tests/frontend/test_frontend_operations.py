@@ -127,6 +127,8 @@ async def test_metrics_repeat_what_rank_0_counted(front: Front) -> None:
         "moepanel_spec_drafts_total": 10,
         "moepanel_spec_draft_tokens_total": 30,
         "moepanel_spec_accepted_tokens_total": 12,
+        "moepanel_spec_cycles_total": 8,
+        "moepanel_spec_foreseen_cycles_total": 6,
         "moepanel_spec_accepted_tokens_per_position_total/0": 7,
         "moepanel_spec_accepted_tokens_per_position_total/2": 1,
     }

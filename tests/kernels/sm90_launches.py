@@ -62,7 +62,7 @@ def launch(rows: int) -> None:
     value_up = some(HEADS, 128, LATENT).transpose(1, 2)
     latent_decode(query, cache, LATENT, paging, value_up)
     logits = some(rows, 102400, dtype=torch.float32)
-    sample_tokens(logits, Draws(floats, floats))
+    sample_tokens(logits, Draws(floats, floats), tokens=longs, finite=longs)
     sample_tokens(logits, Draws(floats, floats, Filters(ints, floats, floats)))
 
 

@@ -226,7 +226,7 @@ def test_a_cycle_foreseen_is_verified_as_it_lies(
         filled.clear()
         drafted = kernels.graphs[1].draft
         assert isinstance(drafted, Recorded)
-        before = drafted.replays
+        before, cycles = drafted.replays, ours.spent.cycles
         step(Plan(Work.PREFILL, [text.segment(5)]))
         text.computed = text.drafted = 5
         text.tokens.append(8)
@@ -238,6 +238,7 @@ def test_a_cycle_foreseen_is_verified_as_it_lies(
         assert go_on(kernels, *plans)
         step(plans[1])
     assert not filled
+    assert ours.spent.foreseen == ours.spent.cycles - cycles == 2
     assert drafted.replays - before == 2
 
 

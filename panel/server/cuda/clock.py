@@ -15,6 +15,7 @@ class Clock:
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
         self._spans: deque[tuple[str, torch.cuda.Event, torch.cuda.Event]] = deque()
+        self._free: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     @contextmanager
     def on(self, part: str) -> Iterator[None]:
@@ -22,7 +23,7 @@ class Clock:
         if not self._on_gpu:
             yield
             return
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = self._free.pop() if self._free else (_mark(), _mark())
         begin.record()
         yield
         end.record()
@@ -33,3 +34,8 @@ class Clock:
         while self._spans and self._spans[0][2].query():
             part, begin, end = self._spans.popleft()
             yield part, begin.elapsed_time(end) / 1e3
+            self._free.append((begin, end))
+
+
+def _mark() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)

@@ -96,8 +96,8 @@ class KernelHead:
         missed = max((len(plan.decoding[number].fresh) for number in owned), default=0)
         return max(plan.width, 1 + missed) <= self.width and plan.rows <= len(self.drafts)
 
-    def draft(self, plan: Plan, owned: list[int]) -> torch.Tensor:
-        """Begin a cycle of the plan's segments `owned`; return drafts [rows, plan's width - 1]."""
+    def draft(self, plan: Plan, owned: list[int]) -> None:
+        """Begin a cycle of the plan's segments `owned`: its drafts are made, or under way."""
         cycle, before = Cycle.of(plan, owned), self.turn
         if before is not None and before.gone_on and before.cycle.goes_on(cycle, self._page):
             self.turn = Turn(cycle, before.where, before.cycle)
@@ -106,6 +106,9 @@ class KernelHead:
             self.turn.where.course.fill(cycle.course(self.width))
             self.turn.where.asked.fill(cycle.asked(), cycle.table())
             self._begin(plan.rows, self.turn.where)
+
+    def drafted(self, plan: Plan) -> torch.Tensor:
+        """Return the drafts of a cycle that has begun, [rows, plan's width - 1]."""
         return self.drafts[: plan.rows, : plan.width - 1]
 
     def verify(self, plan: Plan) -> Verified | None:

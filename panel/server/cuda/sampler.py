@@ -22,12 +22,12 @@ from panel.server.sequence import Sequence
 class Landing:
     """The tokens of a step, on their way to the host."""
 
-    tokens: torch.Tensor
-    """int64 [rows], pinned; known once it has come to its end."""
-    finite: torch.Tensor
-    """bool [rows], pinned."""
-    drafts: torch.Tensor
-    """int64 [sequences, width - 1], pinned."""
+    found: torch.Tensor
+    """The tokens of all rows, whether each row was finite, then the drafts of each sequence: int64,
+    pinned; known once it has come to its end."""
+    rows: int
+    drafts: int
+    """Of each sequence."""
     end: torch.cuda.Event | None
     """None on a CPU, where nothing is under way."""
 
@@ -37,7 +37,13 @@ class Landing:
     def land(self) -> Landed:
         if self.end is not None:
             self.end.synchronize()
-        return Landed(self.tokens.tolist(), self.finite.tolist(), self.drafts.tolist())
+        found, rows, size = self.found.tolist(), self.rows, self.drafts
+        starts = range(2 * rows, len(found), size) if size else ()
+        return Landed(
+            found[:rows],
+            [number != 0 for number in found[rows : 2 * rows]],
+            [found[start : start + size] for start in starts],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ class KernelSampler:
     sampled: torch.Tensor
     """Where the next step looks for its tokens, int64 [most rows]."""
     finite: torch.Tensor
-    """bool [most rows]"""
+    """int64 [most rows]: 1 where the logits of a row are finite, else 0."""
     drafts: torch.Tensor | None = None
     """Where a draft head leaves what it guesses in a step, int64 [most sequences, most drafts]."""
     spread: Spread | None = None
@@ -56,8 +62,7 @@ class KernelSampler:
     @classmethod
     def into(cls, sampled: torch.Tensor, spread: Spread | None = None) -> KernelSampler:
         """Return a sampler that leaves its tokens there."""
-        finite = torch.ones(sampled.shape[0], dtype=torch.bool, device=sampled.device)
-        return cls(sampled, finite, spread=spread)
+        return cls(sampled, torch.ones_like(sampled), spread=spread)
 
     def serves(self, sequences: Sequences[Sequence]) -> bool:
         requests = (each.request for each in sequences)
@@ -80,11 +85,11 @@ class KernelSampler:
         drafts = tokens.new_empty(len(sequences), 0)
         if self.drafts is not None:
             drafts = self.drafts[: len(sequences), : width - 1]
+        found = _landing(torch.cat((tokens, finite, drafts.flatten())))
         end = torch.cuda.Event() if logits.is_cuda else None
-        landing = Landing(_landing(tokens), _landing(finite), _landing(drafts), end)
         if end is not None:
             end.record()
-        return landing
+        return Landing(found, count, drafts.shape[1], end)
 
     def whole(self, logits: torch.Tensor, plan: Plan) -> torch.Tensor:
         return logits if self.spread is None else self.spread.whole(logits, plan)
@@ -97,7 +102,7 @@ class KernelSampler:
 def _landing(source: torch.Tensor) -> torch.Tensor:
     """Begin to copy to the host."""
     target = torch.empty(source.shape, dtype=source.dtype, pin_memory=source.is_cuda)
-    return target.copy_(source.contiguous(), non_blocking=True)
+    return target.copy_(source, non_blocking=True)
 
 
 def _arrays(sequences: Sequences[Sequence], width: int) -> Arrays:

@@ -32,6 +32,8 @@ class Spent:
     def __init__(self) -> None:
         self.seconds = {"extend": 0.0, "draft": 0.0, "verify": 0.0}
         self.cycles = 0
+        self.foreseen = 0
+        """Cycles whose verification the head laid out on the device."""
 
     @contextmanager
     def on(self, part: str) -> Iterator[None]:
@@ -113,16 +115,19 @@ class EagleForward:
         self, kernels: KernelHead, plan: Plan, owned: list[int], poisoned: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Do all of it by kernels; the host only puts it in line."""
-        drafts = kernels.draft(plan, owned)
+        kernels.draft(plan, owned)
         if self.announce is not None:
-            self._tell(plan, drafts)
+            self._tell(plan, kernels.drafted(plan))
             self.announce()
         with kernels.clock.on("verify"):
-            there = None if poisoned else kernels.verify(plan)
-            verified = there or self.target.verify(plan, drafts, poisoned=poisoned)
+            verified = None if poisoned else kernels.verify(plan)
+            if verified is None:
+                verified = self.target.verify(plan, kernels.drafted(plan), poisoned=poisoned)
+            else:
+                self.spent.foreseen += 1
             kernels.keep(verified.width)
         if self.announce is None and self.tells:
-            self._tell(plan, drafts)
+            self._tell(plan, kernels.drafted(plan))
         for part, seconds in kernels.clock.read():
             self.spent.seconds[part] += seconds
         self.spent.cycles += 1

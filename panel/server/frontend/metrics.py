@@ -68,6 +68,11 @@ _COUNTERS: tuple[tuple[str, str, Callable[[Stats], float]], ...] = (
     ("spec_draft_tokens", "Tokens drafted", lambda s: s.spec_draft_tokens),
     ("spec_accepted_tokens", "Drafted tokens accepted", lambda s: s.spec_accepted_tokens),
     ("spec_cycles", "Steps in which a draft head guessed", lambda s: s.spec_cycles),
+    (
+        "spec_foreseen_cycles",
+        "Those of them whose verification the head laid out on the device",
+        lambda s: s.spec_foreseen,
+    ),
 )
 
 

@@ -236,7 +236,9 @@ def test_a_cycle_knows_the_pages_of_the_one_after_it() -> None:
         if before is not None and cycle is not None:
             same = len(before.segments) == len(cycle.segments)
             assert before.goes_on(cycle, 4) is same
-            foreseen += before.foresees(cycle, 4, 4) if same else 0
+            if same and all(len(segment.tokens) == 4 for segment in cycle.segments):
+                assert before.foresees(cycle, 4, 4)
+                foreseen += 1
         before = cycle
         scheduler.commit(scheduled, model.step(scheduler, scheduled))
     assert foreseen > 20
