@@ -27,6 +27,7 @@ import triton
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.bandwidth import copy_bandwidth
 from panel.kernels.arrivals import arrival_counts
 from panel.kernels.latent_decode import Division, Paging, latent_decode, latent_decode_reference
 from panel.kernels.latent_prepare import latent_prepare, latent_prepare_reference
@@ -131,10 +132,8 @@ def cache_for(paged: Paging) -> torch.Tensor:
     return rand((paged.table.numel() + 1) * PAGE, LATENT + ROPE)
 
 
-def copy_bandwidth(report: Report) -> None:
-    source = rand(1 << 30)
-    target = torch.empty_like(source)
-    report.copy = 2 * source.nbytes / microseconds([partial(target.copy_, source)]) * 1e6
+def peak(report: Report) -> None:
+    report.copy = copy_bandwidth(GPU)
     print(f"copy {report.copy / 1e12:.2f} TB/s, read and written", flush=True)
 
 
@@ -426,7 +425,7 @@ def time_layers(report: Report, layers: list[Layer], rows: int, length: int) -> 
 
 
 PARTS = (
-    copy_bandwidth,
+    peak,
     check_attention,
     check_sampling,
     time_small,
@@ -449,7 +448,7 @@ def main() -> int:
     arrival_counts(GPU)
     report = Report(time.monotonic() + options.seconds)
     for part in PARTS:
-        if part is copy_bandwidth or not options.only or options.only in part.__name__:
+        if part is peak or not options.only or options.only in part.__name__:
             report.part(part)
     if options.out:
         found = {name: value for name, value in asdict(report).items() if name != "deadline"}

@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.kernels_attention import GPU, Report, copy_bandwidth, poisoned, rand
+from benchmarks.kernels_attention import GPU, Report, peak, poisoned, rand
 from panel.kernels.arrivals import arrival_counts
 from panel.kernels.choose_slots import Slots, choose_slots, choose_slots_reference
 from panel.kernels.experts import ExpertWeights, Workspace, moe
@@ -284,7 +284,7 @@ def time_layer(report: Report) -> None:
         print(f"layer, {ranks} x {rows} rows, with sizes: {spent:.0f} us, {rate:.0f} TFLOP/s")
 
 
-PARTS = (copy_bandwidth, check_choice, check_kernels, check_layer, time_kernels, time_layer)
+PARTS = (peak, check_choice, check_kernels, check_layer, time_kernels, time_layer)
 
 
 def main() -> int:

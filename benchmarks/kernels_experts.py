@@ -26,6 +26,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.bandwidth import copy_bandwidth
 from panel.kernels import experts
 from panel.kernels.expert_plan import BUCKETS, MEASURED, Plan, Plans, bucket
 from panel.kernels.expert_tiles import Tile
@@ -214,13 +215,6 @@ def shown(name: str, plan: Plan) -> str:
     return str(plan.shared if name == "share" else plan.gate_up)
 
 
-def copy_bandwidth() -> float:
-    """Return the bytes per second of a large copy, read and written."""
-    source = torch.randn(1 << 30, device=DEVICE)
-    target = torch.empty_like(source)
-    return 2 * source.nbytes / microseconds([lambda: target.copy_(source)] * 3) * 1e6
-
-
 def must_read(workspace: Workspace) -> int:
     """Return the bytes of weights that the last choice needs."""
     expert = 3 * HIDDEN * COLUMNS
@@ -255,7 +249,7 @@ def main() -> None:
     begin = monotonic()
     torch.manual_seed(int(torch.seed() % (1 << 31)))
     rows = [int(count) for count in options.rows.split(",")]
-    peak = copy_bandwidth()
+    peak = copy_bandwidth(DEVICE)
     torch.cuda.empty_cache()
     layers = [random_layer() for _ in range(options.layers)]
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; copy {peak / 1e9:.0f} GB/s")

@@ -24,9 +24,9 @@ from benchmarks.kernels_attention import (
     GPU,
     Report,
     at_once,
-    copy_bandwidth,
     norm_of,
     paging,
+    peak,
     projection,
     rand,
     short,
@@ -232,7 +232,7 @@ class Layer:
 
 
 PARTS = (
-    copy_bandwidth,
+    peak,
     check_prepare,
     check_decode,
     check_prefill,
@@ -252,7 +252,7 @@ def main() -> int:
     torch.manual_seed(0)
     report = Report(time.monotonic() + options.seconds)
     for part in PARTS:
-        if part is copy_bandwidth or options.only in part.__name__:
+        if part is peak or options.only in part.__name__:
             report.part(part)
     for failure in report.failed:
         print(f"FAILED {failure}")
