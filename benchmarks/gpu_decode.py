@@ -16,18 +16,16 @@ import argparse
 import json
 import os
 import random
-import signal
-import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import httpx
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.serving import NO_MULTICAST, engine
 
 PROMPT, ANSWER, REPEATS = 128, 257, 3
 PEERS = {
@@ -37,43 +35,6 @@ PEERS = {
 }
 FLOOR = (1.14, 4.3, 7.0, 7.3)
 BATCHES = (1, 8, 32, 128)
-
-
-@dataclass(frozen=True)
-class Engine:
-    """A running engine."""
-
-    url: str
-    ready: float
-    """Seconds from its start."""
-
-
-@contextmanager
-def engine(checkpoint: str, flags: list[str], log: Path) -> Iterator[Engine]:
-    """Run the engine alone; its output goes to `log`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    code = "import sys; from panel.server.standalone import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, f"--port={port}", f"--model-path={checkpoint}", *flags]
-    began = time.monotonic()
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        while True:
-            if process.poll() is not None:
-                sys.exit(f"the engine ended with {process.returncode}:\n{log.read_text()[-3000:]}")
-            try:
-                if httpx.get(f"{url}/ready", timeout=5).status_code == 200:
-                    break
-            except httpx.HTTPError:
-                pass
-            time.sleep(0.05)
-        yield Engine(url, time.monotonic() - began)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
 
 
 def seconds(
@@ -128,18 +89,13 @@ def main() -> None:
     parser.add_argument("--log", type=Path, default=Path("gpu_decode.log"))
     parser.add_argument("--json", type=Path)
     args, flags = parser.parse_known_args()
-    # Multicast objects of a process that dies badly can put a host's GPUs out of service.
-    os.environ |= {
-        "NCCL_NVLS_ENABLE": "0",
-        "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-        "NVSHMEM_DISABLE_NVLS": "1",
-    }
+    os.environ |= NO_MULTICAST
     flags = [flag for flag in flags if flag != "--"]
     flags += [f"--tp-size={args.tp}", f"--ep-size={args.ep}", "--device=cuda"]
     flags += ["--context-length=4096", "--disable-prefix-cache", "--max-running-requests=128"]
     numbers = random.Random(0)
     found: dict[str, object] = {"tp": args.tp, "ep": args.ep}
-    with engine(args.checkpoint, flags, args.log) as running:
+    with engine([f"--model-path={args.checkpoint}", *flags], args.log) as running:
         found["ready_s"] = round(running.ready, 1)
         print(f"TP{args.tp} EP{args.ep}: ready after {running.ready:.1f} s", flush=True)
         peers = PEERS.get((args.tp, args.ep), {})

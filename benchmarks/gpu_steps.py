@@ -32,6 +32,7 @@ from panel.server.config import parse_config
 from panel.server.cuda.forward import KernelForward
 from panel.server.cuda.head import KernelHead
 from panel.server.cuda.layout import Paper, lay_out
+from panel.server.cuda.plans import kept_plans
 from panel.server.cuda.stack import Stack
 from panel.server.draft.load import load_draft
 from panel.server.draft.places import Places
@@ -66,7 +67,8 @@ def build(config: ModelConfig) -> KernelForward:
         config.layers, (PAGES + 1) * PAGE, width, dtype=torch.bfloat16, device=device
     )
     reduction = Alone(torch.empty(ROWS, config.hidden_size, dtype=torch.bfloat16, device=device))
-    stack = Stack.of(model, config, cache, reduction, PAGE, rows=ROWS)
+    plans = kept_plans(model, config)
+    stack = Stack.of(model, config, cache, reduction, PAGE, rows=ROWS, plans=plans)
     return KernelForward(stack, Paper(PAGE, CONTEXT, 1))
 
 

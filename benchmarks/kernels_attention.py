@@ -71,6 +71,12 @@ class Report:
             self.failed.append(f"{work.__name__}: {traceback.format_exc(limit=0).splitlines()[-1]}")
         print(f"   {time.monotonic() - began:.1f} s", flush=True)
 
+    def end(self) -> int:
+        """Print what failed; return the exit code."""
+        for failure in self.failed:
+            print(f"FAILED {failure}", flush=True)
+        return 1 if self.failed else 0
+
     def check(
         self, name: str, ours: torch.Tensor, wanted: torch.Tensor, most: float = 1e-2
     ) -> None:
@@ -453,9 +459,7 @@ def main() -> int:
     if options.out:
         found = {name: value for name, value in asdict(report).items() if name != "deadline"}
         options.out.write_text(json.dumps({"device": name, **found}, indent=1))
-    for failure in report.failed:
-        print(f"FAILED {failure}")
-    return 1 if report.failed else 0
+    return report.end()
 
 
 if __name__ == "__main__":

@@ -155,9 +155,7 @@ def main() -> int:
     report = Report(time.monotonic() + 60)
     for part in (peak, check, check_course, time_all):
         report.part(part)
-    for failure in report.failed:
-        print(f"FAILED {failure}")
-    return 1 if report.failed else 0
+    return report.end()
 
 
 if __name__ == "__main__":

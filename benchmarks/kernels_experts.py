@@ -1,13 +1,14 @@
 """The mixture-of-experts half of a layer on one GPU: right, then fast.
 
-    python benchmarks/kernels_experts.py [--rows 1,8,32,128] [--seconds 60] [--plans plans.json]
+    python benchmarks/kernels_experts.py [--rows 1,8,32,128] [--seconds 60] [--keep [FILE]]
 
 The shape is DeepSeek-V2-Lite's: hidden 2048, 64 experts of 1408 top-6, shared experts of 2816,
 bf16, random weights, random routing. Each number of rows is checked against a float32 reference
 with fresh inputs and poisoned buffers, and each launch is timed by replays of a graph over layers
 that are together far larger than the L2 cache: as planned, and divided in other ways until the time
 is up. GB/s count the weights that must be read: of the experts that were chosen, the shared ones
-and the router. `--plans` keeps the fastest; the engine uses what `expert_plan.py` says.
+and the router. `--keep` keeps the fastest where the engine looks for plans of this GPU and these
+versions, or in another file; without any it takes those of `expert_plan.py`.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.bandwidth import copy_bandwidth
 from panel.kernels import experts
-from panel.kernels.expert_plan import BUCKETS, MEASURED, Plan, Plans, bucket
+from panel.kernels.expert_plan import BUCKETS, Plan, Plans, bucket
 from panel.kernels.expert_tiles import Tile
 from panel.kernels.experts import ExpertWeights, Workspace, moe, moe_reference
 from panel.kernels.norm import rms_norm_reference
 from panel.kernels.router import Routing
 from panel.kernels.timing import microseconds
+from panel.server.cuda.plans import keep_plans, plans_file, read_plans
 
 HIDDEN, EXPERTS, COLUMNS, SHARED = 2048, 64, 1408, 2816
 ROUTING = Routing(EXPERTS, 6)
@@ -243,7 +245,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default=",".join(map(str, ROWS)))
     parser.add_argument("--seconds", type=float, default=60, help="when no more is tried")
-    parser.add_argument("--plans", type=Path, help="written to this file")
+    parser.add_argument(
+        "--keep", type=Path, nargs="?", const=plans_file(), metavar="FILE", help="keep the fastest"
+    )
     parser.add_argument("--layers", type=int, default=8)
     options = parser.parse_args()
     begin = monotonic()
@@ -268,7 +272,10 @@ def main() -> None:
     for setting in settings.values():
         setting.workspace.tickets.zero_()
         setting.workspace.groups.ticket.zero_()
-    found, lines = dict(MEASURED), []
+    found: dict[int, Plan] = {}
+    lines = []
+    if options.keep and (kept := read_plans(options.keep, layers[0], ROUTING)):
+        found.update(kept.buckets)
     for number, (count, setting) in enumerate(settings.items()):
         try:
             left = begin + options.seconds - monotonic()
@@ -287,8 +294,8 @@ def main() -> None:
             traceback.print_exc(limit=-3)
             lines.append(f"{count:6} rows FAILED: {type(failure).__name__}: {str(failure)[:200]}")
             print(lines[-1], flush=True)
-        if options.plans:
-            options.plans.write_text(Plans(found).to_json())
+        if options.keep and found:
+            keep_plans(options.keep, layers[0], ROUTING, Plans(found))
     print(f"\n{monotonic() - begin:.0f} s; us of the whole and of its launches alone")
     print("\n".join(lines))
     if any("FAILED" in line for line in lines):

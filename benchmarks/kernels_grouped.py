@@ -254,9 +254,7 @@ def main() -> int:
     for part in PARTS:
         if part is peak or options.only in part.__name__:
             report.part(part)
-    for failure in report.failed:
-        print(f"FAILED {failure}")
-    return 1 if report.failed else 0
+    return report.end()
 
 
 if __name__ == "__main__":

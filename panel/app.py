@@ -10,7 +10,9 @@ import sys
 from collections.abc import Mapping
 
 from panel.config.home import find_home
+from panel.domain.errors import UsageError
 from panel.domain.snapshot import LaunchView
+from panel.domain.states import LaunchState
 from panel.supervisor.start import ensure_running
 
 _FRAMES = 120
@@ -20,8 +22,11 @@ _FRAMES = 120
 def run(*, mouse: bool = True, ascii_signs: bool = False) -> int:
     """Open the panel on this user's supervisor, started if none runs; return the exit code.
 
-    Raises `PanelError` where no supervisor can be started.
+    Raises `PanelError` where there is no terminal, or no supervisor can be started.
     """
+    # The panel reads keys from one of them and is drawn on the other.
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("the panel needs a terminal", "moepanel status tells how things stand")
     home = find_home()
     ensure_running(home)
     # Under nohup SIGHUP is ignored, and Textual would read a terminal that is gone for ever.
@@ -60,6 +65,8 @@ def farewell(launch: LaunchView | None, program: str = "moepanel") -> str:
     """Return what is said on the normal screen when the panel is left."""
     if launch is None or not launch.state.live:
         return f"moepanel: no engine is running; {program} comes back here."
+    if launch.state is not LaunchState.SERVING and launch.state is not LaunchState.LAUNCHING:
+        return f"moepanel: #{launch.id} {launch.request.profile} was ending; see {program} status."
     return (
         f"moepanel: the engine keeps running: #{launch.id} {launch.request.profile} at "
         f"{launch.url}. Come back with {program}, stop it with {program} down."

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.serving import NO_MULTICAST, engine
 
 PROMPTS = (
     "The history of the world is",
@@ -35,7 +34,7 @@ PROMPTS = (
 )
 TIE = 1e-3
 """A lead of the best token over the second below which either may win (natural logarithm)."""
-START_SECONDS, PROBE_SECONDS = 240.0, 120.0
+PROBE_SECONDS = 120.0
 SIZES, SHORT = "--cuda-graph-max-bs=4", "--chunked-prefill-size=256"
 NOT_CAPTURED = "not captured"
 
@@ -58,51 +57,6 @@ class Case:
     timed: bool = True
     captured: bool = True
     """Whether decode steps have to be graphs."""
-
-
-@dataclass(frozen=True)
-class Engine:
-    """A running one."""
-
-    url: str
-    log: Path
-
-
-@contextmanager
-def engine(flags: tuple[str, ...]) -> Iterator[Engine]:
-    """Run the engine alone with these flags; its log is printed where it fails."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    code = "import sys; from panel.server.standalone import main; sys.exit(main(sys.argv[1:]))"
-    with tempfile.NamedTemporaryFile(suffix=".log") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, f"--port={port}", *flags], stdout=log, stderr=log
-        )
-        running = Engine(f"http://127.0.0.1:{port}", Path(log.name))
-        try:
-            _wait_ready(process, running.url)
-            yield running
-        except (httpx.HTTPError, TimeoutError):
-            print(running.log.read_text()[-6000:], flush=True)
-            raise
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
-
-
-def _wait_ready(process: subprocess.Popen[bytes], url: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise TimeoutError(f"the engine ended with {process.returncode}")
-        try:
-            if httpx.get(f"{url}/ready", timeout=5).status_code == 200:
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.1)
-    raise TimeoutError("the engine was not ready in time")
 
 
 def _complete(url: str, prompt: str, tokens: int, **more: object) -> dict[str, object]:
@@ -256,12 +210,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases whose name has this in it")
     parser.add_argument("--probe-nccl", action="store_true", help="only that; used by itself")
     args = parser.parse_args()
-    # Multicast objects of a process that dies badly can put a host's GPUs out of service.
-    os.environ |= {
-        "NCCL_NVLS_ENABLE": "0",
-        "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-        "NVSHMEM_DISABLE_NVLS": "1",
-    }
+    os.environ |= NO_MULTICAST
     if args.probe_nccl:
         probe_nccl()
         return

@@ -37,17 +37,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import httpx
 
 from benchmarks.gpu_decode import step_ms
+from benchmarks.serving import NO_MULTICAST
 from panel.client import Client
 from panel.config.home import find_home
 from panel.screens.panel import Panel
 
 ROOT = Path(__file__).resolve().parents[1]
-SAFE = {
-    # Multicast objects of a process that dies badly can put a host's GPUs out of service.
-    "NCCL_NVLS_ENABLE": "0",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-    "NVSHMEM_DISABLE_NVLS": "1",
-}
 LEAVING_S = 20.0
 SPECULATING = ("speculative-algorithm=ngram", "speculative-simulate-acceptance=0.7")
 
@@ -230,7 +225,7 @@ def prepare(args: argparse.Namespace) -> Proof:
     gpus = len([path for path in Path("/dev").glob("nvidia*") if path.name[6:].isdigit()])
     ranks = args.ranks or gpus or 8
     home = Path(tempfile.mkdtemp(prefix="moepanel-proof-"))
-    os.environ |= {**SAFE, "MOEPANEL_HOME": str(home)}
+    os.environ |= {**NO_MULTICAST, "MOEPANEL_HOME": str(home)}
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -102,7 +102,10 @@ class Builtin:
                     hint = nearest(algorithm, known).removeprefix("; ")
                     raise UsageError(f"spec: {text!r} is not off, ngram[:N] or eagle3[:N]", hint)
                 chosen: dict[str, str | None] = {"speculative-algorithm": algorithm}
-                return chosen | ({"speculative-num-steps": drafts} if colon else {})
+                # How many tokens are drafted at best is a matter of the algorithm.
+                if colon or algorithm != values.get("speculative-algorithm"):
+                    chosen["speculative-num-steps"] = drafts if colon else None
+                return chosen
             case "graphs":
                 if text == "off":
                     return {"disable-cuda-graph": "true"}

@@ -7,7 +7,6 @@ tiles where it costs little: each tile is compiled once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -74,14 +73,14 @@ class Plans:
         """Return the plan for a number of rows."""
         return self.buckets[bucket(rows)]
 
-    def to_json(self) -> str:
-        """Return the plans as text."""
-        return json.dumps({str(rows): asdict(plan) for rows, plan in self.buckets.items()})
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values from which `from_json` makes them again."""
+        return {str(rows): asdict(plan) for rows, plan in self.buckets.items()}
 
     @classmethod
-    def from_json(cls, text: str) -> Plans:
-        """Read what `to_json` wrote; buckets it lacks keep what was measured."""
-        read = {int(rows): _plan(plan) for rows, plan in json.loads(text).items()}
+    def from_json(cls, values: dict[str, Any]) -> Plans:
+        """Return the plans that `to_json` was called on; buckets that lack are as measured."""
+        read = {int(rows): _plan(plan) for rows, plan in values.items()}
         return cls({**MEASURED, **read})
 
 
@@ -90,13 +89,14 @@ def bucket(rows: int) -> int:
     return next((most for most in BUCKETS if rows <= most), BUCKETS[-1])
 
 
-def plans_for(dtype: torch.dtype, device: torch.device) -> Plans:
-    """Return plans for numbers of a type that fit the shared memory of a device."""
+def plans_for(dtype: torch.dtype, device: torch.device, plans: Plans | None = None) -> Plans:
+    """Return plans, without any those measured, made to fit a type and a device's shared memory."""
     limit = HOPPER_SHARED
     if device.type == "cuda":
         found = torch.cuda.get_device_properties(device)
         limit = getattr(found, "shared_memory_per_block_optin", found.shared_memory_per_block)
-    return Plans({rows: plan.fitted(dtype.itemsize, limit) for rows, plan in MEASURED.items()})
+    buckets = MEASURED if plans is None else plans.buckets
+    return Plans({rows: plan.fitted(dtype.itemsize, limit) for rows, plan in buckets.items()})
 
 
 def _plan(plan: dict[str, Any]) -> Plan:

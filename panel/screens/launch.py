@@ -27,6 +27,8 @@ from panel.widgets.spans import BLANK, Span, Tone
 _PAUSE_S = 0.15
 """A held key asks for one plan, not for thirty."""
 _NEED_NO_PLAN = ("e", "s", "u", "up", "down", "pageup", "pagedown")
+_ROWS = ("ep", "spec", "graphs", "memory")
+"""What the first rows of the form are about."""
 _TOGGLE_NOTES = {
     "ep": "on, off, or the number of ranks that share the experts",
     "spec": "off, ngram or eagle3, or ngram:N with N drafted tokens",
@@ -164,12 +166,14 @@ class LaunchScreen(PanelScreen):
     def action_flip(self, toggle: str) -> None:
         """Turn EP or speculation over."""
         if self.plan:
+            self._select(toggle)
             self._change(self.draft.flipped(toggle, self.plan.chips, self._base))
 
     def action_edit(self, name: str) -> None:
         """Edit a toggle's text or a flag's value."""
         if self.plan is None:
             return
+        self._select(name)
         memory = memory_flag(self._flags)
         if name == "memory" and memory is None:
             return
@@ -231,6 +235,11 @@ class LaunchScreen(PanelScreen):
         self._to_cursor = True
         self.refresh_view()
 
+    def _select(self, row: str) -> None:
+        """Put the cursor on the row that a key is about."""
+        if row in _ROWS:
+            self._cursor, self._to_cursor = _ROWS.index(row), True
+
     def action_scroll(self, pages: int) -> None:
         """Look at other rows, where there is no room for all."""
         self._top += pages * max(self.query_one("#form", Rows).size.height - 2, 1)
@@ -250,7 +259,7 @@ class LaunchScreen(PanelScreen):
         elif self._cursor == FIELDS - 1:
             self.action_all_flags()
         else:
-            self.action_edit(("ep", "spec", "graphs", "memory")[self._cursor])
+            self.action_edit(_ROWS[self._cursor])
 
     def action_apply(self) -> None:
         """Apply a remedy."""

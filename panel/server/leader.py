@@ -37,7 +37,7 @@ from panel.server.pages import PageAllocator
 from panel.server.phases import Phase
 from panel.server.place import Place
 from panel.server.plan import Plan, Work, encode_plan, with_sampled
-from panel.server.roster import SLICE_SECONDS, PeerLostError
+from panel.server.roster import PeerLostError
 from panel.server.schedule import Choice, Limits, Scheduled
 from panel.server.scheduler import Scheduler
 from panel.server.score import score_prompts
@@ -120,6 +120,8 @@ class _Leader:
         self._meter = Meter(self._scheduler, self._caches, ready, place.shared.barrier, options)
         self._news: list[Tokens] = []
         self._under_way: _UnderWay | None = None
+        self._drafted = False
+        """The step before had drafts."""
         self._sampled: list[int] = []
         """What the step that landed last has sampled."""
         self._suspect: Plan | None = None
@@ -248,8 +250,10 @@ class _Leader:
         self._land()
         choices = self._run(scheduled) if flight is None else self._wait(scheduled, flight)
         seconds = time.perf_counter() - begun
-        if plan.work is Work.DECODE:
+        # A device that expected one more cycle has first drafted for it.
+        if plan.work is Work.DECODE and (flight is None or plan.width > 1 or not self._drafted):
             self._scheduler.drafter.pace.learn(plan.rows, plan.width, seconds)
+        self._drafted = plan.width > 1
         if any(choice.error is not None for choice in choices):
             self._trace(plan)
         self._meter.count(plan, seconds)
@@ -297,12 +301,7 @@ class _Leader:
 
     def _await(self, flight: Flight) -> Landed:
         """Return what came of a step; `PeerLostError` where a rank is gone that it needs."""
-        begun = checked = time.monotonic()
-        while not flight.done():
-            now = time.monotonic()
-            if now - checked > SLICE_SECONDS:
-                self._roster.check(now - begun)
-                checked = now
+        self._roster.watch(flight.done)
         return flight.land()
 
     def _take_news(self, news: list[Tokens]) -> None:

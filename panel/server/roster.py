@@ -69,17 +69,28 @@ class Roster:
 
     def check(self, waited: float) -> None:
         """Raise `PeerLostError` for a dead rank, or for a missing one after the time limit."""
-        self._interrupted()
-        poll = select.poll()
-        ranks = {fd: rank for rank, fd in self.pidfds().items()}
-        for fd in ranks:
-            poll.register(fd, select.POLLIN)
-        for fd, _ in poll.poll(0):
-            raise self._lost(ranks[fd], "is gone")
+        self._look()
         if waited > self._timeout:
             mine = self._meetings[self.rank]
             late = [rank for rank, count in enumerate(self._meetings.tolist()) if count < mine]
             raise self._lost(late[0] if late else 0, f"has not answered for {waited:.0f} s")
+
+    def watch(self, done: Callable[[], bool]) -> None:
+        """Return once the device is `done`, looking after the peers meanwhile; it sleeps nowhere.
+
+        After the time limit nobody is named: which rank's device stands still is not known here.
+        """
+        begun = looked = time.monotonic()
+        while not done():
+            now = time.monotonic()
+            if now - looked > SLICE_SECONDS:
+                self._look()
+                looked = now
+            if now - begun > self._timeout:
+                raise PeerLostError(
+                    f"the GPUs have not ended step {self._step_of()} for {now - begun:.0f} s; look "
+                    "at the GPU and the stacks of each rank, and in the kernel log"
+                )
 
     def wait(self, acquire: Callable[[bool, float], bool]) -> None:
         """Acquire a lock or semaphore in slices, looking after the peers between them."""
@@ -92,6 +103,16 @@ class Roster:
             if acquire(True, SLICE_SECONDS):
                 self._waiting[self.rank] = 0
                 return
+
+    def _look(self) -> None:
+        """Raise `PeerLostError` for a dead rank."""
+        self._interrupted()
+        poll = select.poll()
+        ranks = {fd: rank for rank, fd in self.pidfds().items()}
+        for fd in ranks:
+            poll.register(fd, select.POLLIN)
+        for fd, _ in poll.poll(0):
+            raise self._lost(ranks[fd], "is gone")
 
     def _lost(self, rank: int, what: str) -> PeerLostError:
         if self._blamed[0]:

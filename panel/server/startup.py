@@ -159,7 +159,7 @@ def _report_memory(
 def _prepare_buckets(runner: Runner, buckets: tuple[int, ...], draft: int, life: Life) -> int:
     """Prepare each batch size, largest first, with and without drafts.
 
-    Returns the bytes of GPU memory that they take, with those of the steps themselves.
+    Returns the bytes of GPU memory that they keep.
     """
     before = _reserved()
     for done, size in enumerate(reversed(buckets)):
@@ -180,8 +180,12 @@ def _prepare_buckets(runner: Runner, buckets: tuple[int, ...], draft: int, life:
 
 
 def _reserved() -> int:
-    """Return the bytes that torch holds of the GPU; 0 without one."""
-    return torch.cuda.memory_reserved() if torch.cuda.is_initialized() else 0
+    """Return the bytes of the GPU that torch cannot do without; 0 without a GPU."""
+    if not torch.cuda.is_initialized():
+        return 0
+    # Each capture empties the cache too: what was cached before it would count as given back.
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_reserved()
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -1,16 +1,15 @@
-"""Which path adds up how many rows: what was measured, and the file that keeps it."""
+"""Which path adds up how many rows, by what was measured."""
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-log = logging.getLogger(__name__)
+from panel.server.figures import keep_figures, read_figures
+
+_WHAT = "times of sums"
 
 
 class Timing(NamedTuple):
@@ -54,34 +53,16 @@ def measured_rows(decode: int, verify: int, chunk: int, most: int) -> tuple[int,
 
 def read_table(file: Path, key: str, paths: Iterable[str]) -> SumTable | None:
     """Return the table kept under `key`; None where there is none of `paths` alone."""
-    try:
-        lines = _tables(file).get(key)
-        if lines is None:
-            return None
-        timings = tuple(Timing(int(rows), str(path), float(us)) for rows, path, us in lines)
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        log.warning("%s is not a file of tables of collectives: %s", file, error)
+
+    def parse(lines: list[list[Any]]) -> SumTable:
+        return SumTable(tuple(Timing(int(rows), str(path), float(us)) for rows, path, us in lines))
+
+    table = read_figures(file, key, parse, _WHAT)
+    if table is None or not table.timings:
         return None
-    if not timings or not {timing.path for timing in timings} <= set(paths):
-        return None
-    return SumTable(timings)
+    return table if {timing.path for timing in table.timings} <= set(paths) else None
 
 
 def write_table(file: Path, key: str, table: SumTable) -> None:
-    """Keep a table beside those of other keys; a file that cannot be written is only warned of."""
-    scratch = file.with_name(f"{file.name}.{os.getpid()}")
-    try:
-        tables = _tables(file) | {key: [list(timing) for timing in table.timings]}
-        file.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(json.dumps(tables, indent=1))
-        scratch.replace(file)
-    except (OSError, ValueError, TypeError) as error:
-        log.warning("the table of collectives is not kept in %s: %s", file, error)
-
-
-def _tables(file: Path) -> dict[str, list[list[Any]]]:
-    try:
-        tables: dict[str, list[list[Any]]] = json.loads(file.read_text())
-    except FileNotFoundError:
-        return {}
-    return tables
+    """Keep a table beside those of other keys."""
+    keep_figures(file, key, [list(timing) for timing in table.timings], _WHAT)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-import zlib
 from pathlib import Path
 
 import torch
 
-from panel import __version__
 from panel.server.collectives import Measured, median_us
 from panel.server.distributed import ranks_per_gpu
+from panel.server.figures import agreed, cache_file, facts_of
 from panel.server.nccl import describe_nccl
 from panel.server.place import Place
 from panel.server.reduction import Alone, Distributed, Fastest, Reduction, SharedMemory
@@ -99,10 +98,8 @@ def _table(place: Place, paths: dict[str, Reduction]) -> SumTable:
     sizes = _sizes(place)
     file, key = _file(place), _key(place, sizes, paths)
     if file is not None:
-        kept = read_table(file, key, paths)
-        # A file that changes while ranks read it must not part them.
-        votes = place.shared.votes.all(zlib.crc32(repr(kept).encode()), place.shared.roster)
-        if kept is not None and len(set(votes)) == 1:
+        kept = agreed(place, read_table(file, key, paths))
+        if kept is not None:
             log.info("times of the sums are those in %s", file)
             return kept
     calls = _CALLS if len(paths) > 1 else 2
@@ -158,8 +155,7 @@ def _file(place: Place) -> Path | None:
         return Path(place.options.collectives_file)
     if place.device.type == "cpu":
         return None
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache, "moepanel", "collectives.json")
+    return cache_file("collectives.json")
 
 
 def _key(place: Place, sizes: tuple[int, ...], paths: dict[str, Reduction]) -> str:
@@ -168,9 +164,6 @@ def _key(place: Place, sizes: tuple[int, ...], paths: dict[str, Reduction]) -> s
     driver = Path("/proc/driver/nvidia/version")
     ranks = place.shard.tp_size
     facts = {
-        "moepanel": __version__,
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name(place.device) if gpu else "cpu",
         "driver": driver.read_text().splitlines()[0] if gpu and driver.exists() else None,
         "nccl": describe_nccl() if gpu else None,
         "ranks": ranks,
@@ -180,4 +173,4 @@ def _key(place: Place, sizes: tuple[int, ...], paths: dict[str, Reduction]) -> s
         "paths": [*paths],
         "asked for": place.options.allreduce_backend,
     }
-    return json.dumps(facts)
+    return json.dumps(facts_of(place.device) | facts)

@@ -81,6 +81,14 @@ def test_graphs_replace_one_another() -> None:
     assert on.set == {"cuda-graph-bs": "1,2"}
 
 
+def test_drafts_are_those_of_their_algorithm() -> None:
+    first = changed({"spec": "ngram:2"})
+    same, other = changed({"spec": "ngram"}, base=first), changed({"spec": "eagle3"}, base=first)
+
+    assert same.set == {"speculative-algorithm": "ngram", "speculative-num-steps": "2"}
+    assert other.set == {"speculative-algorithm": "eagle3"}
+
+
 def test_unset_takes_back_request_and_profile() -> None:
     first = changed({"spec": "ngram:2", "port": "1234"})
     second = changed({}, ("spec", "port"), first)

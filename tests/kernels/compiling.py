@@ -40,6 +40,8 @@ class Compiled:
     """One specialisation of a kernel."""
 
     name: str
+    first: str
+    """Type of the first argument: *bf16."""
     registers: int
     stack: int
     """Bytes a thread keeps in memory: spilled registers."""
@@ -80,7 +82,12 @@ def _compile(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Comp
     binary = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=kwargs)
     usage = _usage(binary.asm["cubin"])
     return Compiled(
-        kernel.fn.__name__, usage["REG"], usage["STACK"], binary.metadata.shared, binary.asm["ptx"]
+        kernel.fn.__name__,
+        signature[names[0]],
+        usage["REG"],
+        usage["STACK"],
+        binary.metadata.shared,
+        binary.asm["ptx"],
     )
 
 

@@ -27,7 +27,7 @@ from panel.kernels.draft_places import (
     keep_features_reference,
 )
 from panel.kernels.draft_verify import Verification, lay_out_verification
-from panel.server.cuda.cycle import Cycle
+from panel.server.cuda.cycle import Cycle, Tokens
 from panel.server.cuda.layout import Paper, lay_out
 from panel.server.messages import Generate
 from panel.server.options import resolve
@@ -115,6 +115,11 @@ def later(case: Case, rate: float | None, length: int) -> Cycle:
     return Cycle(segments, case.cycle.rows, 1 + length)
 
 
+def tokens_of(case: Case) -> Tokens:
+    sampled: Tokens = case.sampled[: len(case.cycle.segments)].numpy().ravel()
+    return sampled
+
+
 @settings(max_examples=30, deadline=None)
 @given(cases(), st.sampled_from([None, 0.0, 0.6, 1.0]))
 def test_the_device_goes_on_where_the_host_does(case: Case, rate: float | None) -> None:
@@ -165,7 +170,7 @@ def test_going_on_never_leaves_a_sequences_pages(case: Case, length: int) -> Non
         # The last token known, and all drafts but the last, of which nothing is seen.
         seen = slots[[0, *range(WIDTH, WIDTH + max(0, length - 1))], row]
         enough = enough and bool((seen // PAGE > 0).all())
-    if case.cycle.goes_on(after, PAGE):
+    if case.cycle.goes_on(after, tokens_of(case), PAGE):
         assert enough
 
 
@@ -198,6 +203,8 @@ def one(**changed: object) -> Segment:
 
 
 AFTER = {"start": PAGE + 2, "fresh": [7]}
+SAMPLED = np.array([7, 1, 9])
+"""Whatever has to go on is further by two tokens, of which the last one is 1."""
 
 
 @pytest.mark.parametrize(
@@ -207,6 +214,7 @@ AFTER = {"start": PAGE + 2, "fresh": [7]}
         ({"tokens": [1]}, True),
         ({"seat": 2}, False),
         ({"start": PAGE}, False),
+        ({"tokens": [2, 0, 0]}, False),
         ({"fresh": [7, 8]}, False),
         ({"start": PAGE + 4, "fresh": [7, 8, 9]}, False),
         ({"pages": np.array([3, 5], np.int32).tobytes()}, False),
@@ -216,10 +224,10 @@ AFTER = {"start": PAGE + 2, "fresh": [7]}
 def test_another_plan_is_not_gone_on_to(changed: dict[str, object], same: bool) -> None:
     before = Cycle([one()], 2, 3)
     after = one(**(AFTER | changed))
-    assert before.goes_on(Cycle([after], 2, 3), PAGE) is same
-    assert not before.goes_on(Cycle([after], 4, 3), PAGE)
-    assert not before.goes_on(Cycle([after, one(seat=0)], 2, 3), PAGE)
-    assert not before.goes_on(Cycle([], 2, 3), PAGE)
+    assert before.goes_on(Cycle([after], 2, 3), SAMPLED, PAGE) is same
+    assert not before.goes_on(Cycle([after], 4, 3), SAMPLED, PAGE)
+    assert not before.goes_on(Cycle([after, one(seat=0)], 2, 3), SAMPLED, PAGE)
+    assert not before.goes_on(Cycle([], 2, 3), SAMPLED, PAGE)
 
 
 def test_only_a_whole_verification_is_foreseen() -> None:
@@ -236,8 +244,8 @@ def test_pages_that_were_not_known_yet() -> None:
     end = 2 * PAGE - 1
     before = Cycle([one(start=end - 2)], 1, 3)
     after = partial(one, start=end, fresh=[7], pages=np.array([3, 4, 5], np.int32).tobytes())
-    assert before.goes_on(Cycle([after(tokens=[1, 0])], 1, 2), PAGE)
-    assert not before.goes_on(Cycle([after(tokens=[1, 0, 0])], 1, 3), PAGE)
+    assert before.goes_on(Cycle([after(tokens=[1, 0])], 1, 2), SAMPLED, PAGE)
+    assert not before.goes_on(Cycle([after(tokens=[1, 0, 0])], 1, 3), SAMPLED, PAGE)
 
 
 def test_simulated_acceptance_has_its_rate() -> None:

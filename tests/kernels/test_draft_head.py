@@ -23,6 +23,7 @@ from panel.server.cuda.cycle import Cycle
 from panel.server.cuda.forward import Captured
 from panel.server.cuda.head import KernelHead
 from panel.server.cuda.layout import Layout, Paper
+from panel.server.cuda.sampler import Landing
 from panel.server.cuda.target import KernelTarget
 from panel.server.cuda.turn import Where
 from panel.server.draft.forward import EagleForward
@@ -78,11 +79,12 @@ def go_on(head: KernelHead, plan: Plan, later: Plan) -> bool:
         fresh = torch.tensor(seats[segment.seat].fresh, dtype=torch.int64)
         sampled[row, : len(fresh)] = head.drafts[row, : len(fresh)] = fresh
         sampled[row, len(fresh)] = seats[segment.seat].tokens[0]
-    head.go_on(sampled.view(-1))
+    head.go_on(sampled.view(-1), Landing(sampled.view(-1), sampled.numel(), 0, None))
     if later.work is not Work.DECODE or later.width == 1:
         return False
     after = Cycle.of(later, list(range(len(later.decoding))))
-    return Cycle.of(plan, list(range(len(plan.decoding)))).goes_on(after, PAGE)
+    before = Cycle.of(plan, list(range(len(plan.decoding))))
+    return before.goes_on(after, sampled.numpy(), PAGE)
 
 
 @pytest.mark.usefixtures("apart")

@@ -219,6 +219,6 @@ def test_plans_as_they_were_measured_where_they_fit() -> None:
 def test_plans_as_json() -> None:
     known = Plans(MEASURED)
     assert Plans.from_json(known.to_json()) == known
-    assert Plans.from_json("{}") == known
+    assert Plans.from_json({}) == known
     assert known.of(100) is known.of(128)
     assert known.of(99999) is known.of(2048)

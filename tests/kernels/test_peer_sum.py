@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import signal
-import traceback
 from collections.abc import Callable
 
 import pytest
@@ -19,6 +17,7 @@ from panel.kernels.norm import Norm
 from panel.kernels.peer_sum import peer_sum, peer_sum_reference
 from panel.server.cuda.peers import PeerMemory
 from panel.server.norm import RMSNorm
+from tests.support.forked import forked
 
 ROWS = 6
 """Most rows of a sum."""
@@ -29,23 +28,12 @@ def run_ranks(ranks: int, row_bytes: int, body: Callable[[Boxes], None]) -> list
     size = box_bytes(ranks, ROWS, row_bytes)
     shared = torch.frombuffer(mmap.mmap(-1, ranks * size), dtype=torch.uint8).view(ranks, size)
     addresses = torch.tensor([box.data_ptr() for box in shared])
-    pids = []
-    for rank in range(ranks):
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            # A rank whose peer has given up would wait for ever.
-            signal.alarm(30)
-            try:
-                # Fewer programs than rows: they take several each.
-                body(Boxes(addresses, torch.zeros(ROWS, dtype=torch.int32), rank, programs=4))
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        pids.append(pid)
-    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+
+    def use(rank: int) -> None:
+        # Fewer programs than rows: they take several each.
+        body(Boxes(addresses, torch.zeros(ROWS, dtype=torch.int32), rank, programs=4))
+
+    return forked(ranks, use)
 
 
 def norm_of(width: int, dtype: torch.dtype) -> Norm:

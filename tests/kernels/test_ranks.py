@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from tests.kernels import interpreting  # noqa: F401
+
+# isort: split
+from panel.kernels.expert_plan import MEASURED, Plans
+from panel.kernels.router import Routing
+from panel.server.cuda.plans import keep_plans, plans_file
 from panel.server.messages import Generate, Rebalance
 from panel.server.schedule import NOT_FINITE
+from tests.kernels.test_experts import Shape, weights_of
 from tests.kernels.test_stack import SMALL
 from tests.server.checkpoints import SHAPES, Checkpoint, agreement, make_checkpoint
 from tests.server.support import Nursery, wait_until
@@ -34,8 +43,14 @@ TOKENS = 4
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Iterator[Nursery]:
-    nursery = Nursery("tests.kernels.nursery")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Ranks that find tuned plans where two of them have half of the experts each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        half, routing = Shape(hidden=32, columns=16, shared=8, slots=2), Routing(4, 2)
+        plans = Plans({2: replace(MEASURED[2], parts=1, last_adds=False)})
+        keep_plans(plans_file(), weights_of(routing, half, torch.float32), routing, plans)
+        nursery = Nursery("tests.kernels.nursery")
     yield nursery
     nursery.close()
 
@@ -87,7 +102,9 @@ def test_two_ranks_answer_as_one_and_as_the_host(
             assert [answer.tokens for answer in answers] == expected
             gang.send(Rebalance())
         assert set(gang.terminate().values()) == {0}
-        log = gang.log("rank-1")
+        logs = [gang.log(f"rank-{rank}") for rank in range(2)]
+    assert all("plans of the experts are those in" in log for log in logs) == (split is not OWN)
+    log = logs[1]
     moved = [int(count) for count in re.findall(r"(\d+) experts moved", log)]
     assert len(moved) == len(asked)
     assert moved[0] > 0

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-import signal
 import socket
-import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -25,6 +23,7 @@ from panel.server.gang import place_of
 from panel.server.options import resolve
 from panel.server.place import Place
 from panel.server.sums import make_sums
+from tests.support.forked import forked
 
 RANKS = 2
 
@@ -79,18 +78,4 @@ def use(place: Place) -> None:
 
 
 def test_each_rank_takes_the_same_path_for_each_size(places: list[Place]) -> None:
-    pids = []
-    for place in places:
-        pid = os.fork()
-        if pid == 0:
-            signal.alarm(60)
-            code = 1
-            try:
-                use(place)
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        pids.append(pid)
-    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids] == [0, 0]
+    assert forked(RANKS, lambda rank: use(places[rank])) == [0, 0]

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from panel.app import farewell, paints_a_second
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from panel.app import farewell, paints_a_second, run
+from panel.domain.errors import UsageError
 from panel.domain.states import LaunchState
 from tests.screens.stage import launch
 
@@ -22,3 +29,18 @@ def test_leaving_says_that_the_engine_keeps_running() -> None:
 def test_leaving_a_node_without_an_engine_says_so() -> None:
     for last in (None, launch(LaunchState.STOPPED), launch(LaunchState.CRASHED)):
         assert "no engine is running" in farewell(last)
+
+
+def test_leaving_an_engine_that_is_ending_does_not_say_that_it_keeps_running() -> None:
+    for last in (launch(LaunchState.STOPPING), launch(LaunchState.FAILING)):
+        assert "was ending" in farewell(last)
+
+
+def test_without_a_terminal_the_panel_says_so_and_does_not_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MOEPANEL_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    with pytest.raises(UsageError, match="needs a terminal"):
+        run()
+    assert not list(tmp_path.iterdir())

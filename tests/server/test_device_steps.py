@@ -131,6 +131,32 @@ class Calmer(Calm):
         pass
 
 
+def test_what_graphs_keep_is_told_without_what_torch_has_cached(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept, cached = 5 << 20, 900 << 20
+
+    def prepare(rows: int, width: int) -> None:
+        nonlocal kept, cached
+        kept, cached = kept + (rows << 20), 7 << 20
+
+    def empty() -> None:
+        nonlocal cached
+        cached = 0
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", empty)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: kept + cached)
+    runner = runner_of(None)
+    runner.forward = cast(Any, SimpleNamespace(prepare=prepare))
+    with caplog.at_level("INFO"):
+        assert _prepare_buckets(runner, (1, 4), 0, cast(Life, Calmer())) == 5 << 20
+    assert [line.rpartition(", ")[2] for line in caplog.messages] == [
+        "4.0 MiB of the GPU",
+        "1.0 MiB of the GPU",
+    ]
+
+
 @pytest.mark.parametrize(
     ("first", "raised", "text"),
     [

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from panel.server.heartbeat import HeartbeatFile
 from panel.server.phases import Phase
-from panel.server.roster import Roster
+from panel.server.roster import PeerLostError, Roster
 
 
 def test_meetings_are_seen_from_outside_and_beats_leave_them_alone(tmp_path: Path) -> None:
@@ -36,3 +38,13 @@ def test_only_who_waits_for_long_counts_as_waiting(tmp_path: Path) -> None:
     roster.wait(acquire)
     assert seen == [False, True, True]
     assert not file.read(0).waiting
+
+
+def test_a_device_that_stands_still_is_not_blamed_on_the_rank_that_waits(tmp_path: Path) -> None:
+    file = HeartbeatFile(tmp_path / "beats", 1, create=True)
+    roster = Roster(memoryview(bytearray(Roster.size(1))), 1, 0.3, file.ledger())
+    roster.join(0, 4711, step_of=lambda: 7, interrupted=lambda: None)
+    seen: list[bool] = []
+    roster.watch(lambda: seen.append(True) or len(seen) > 2)
+    with pytest.raises(PeerLostError, match="the GPUs have not ended step 7"):
+        roster.watch(lambda: False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import traceback
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +16,7 @@ from panel.server.reduction import Alone, Distributed, Fastest, SharedMemory
 from panel.server.roster import PeerLostError, Roster
 from panel.server.shared_memory import Arena
 from panel.server.sum_table import SumTable, Timing
+from tests.support.forked import forked
 
 WIDTH = 32
 
@@ -27,21 +27,12 @@ def run_ranks(ranks: int, timeout: float, body: Callable[[int, Roster, Arena], N
     arena = Arena({**sizes, "slots": 2 * ranks * 16 * WIDTH * 4})
     cells = arena.bytes("ledger").cast("Q")
     roster = Roster(arena.bytes("roster"), ranks, timeout, Ledger(cells[:ranks], cells[ranks:]))
-    pids = []
-    for rank in range(ranks):
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                roster.join(rank, os.getpid(), step_of=lambda: 7, interrupted=lambda: None)
-                body(rank, roster, arena)
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        pids.append(pid)
-    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+
+    def use(rank: int) -> None:
+        roster.join(rank, os.getpid(), step_of=lambda: 7, interrupted=lambda: None)
+        body(rank, roster, arena)
+
+    return forked(ranks, use)
 
 
 def parts(ranks: int, step: int, rows: int) -> torch.Tensor:

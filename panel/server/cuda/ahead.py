@@ -30,7 +30,7 @@ class AheadSampler:
 
     def sample(self, logits: torch.Tensor, sequences: Sequences[Sequence], width: int) -> Flight:
         flight = self.plain.sample(logits, sequences, width)
-        self.head.go_on(self.plain.sampled)
+        self.head.go_on(self.plain.sampled, flight)
         return flight
 
     def whole(self, logits: torch.Tensor, plan: Plan) -> torch.Tensor:

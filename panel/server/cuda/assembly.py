@@ -10,6 +10,7 @@ from panel.server.cuda.ahead import AheadSampler
 from panel.server.cuda.forward import KernelForward
 from panel.server.cuda.head import KernelHead
 from panel.server.cuda.layout import Paper
+from panel.server.cuda.plans import tuned_plans
 from panel.server.cuda.sampler import KernelSampler
 from panel.server.cuda.spread import ByColumns, ByRows, Spread
 from panel.server.cuda.stack import Stack, served
@@ -36,6 +37,7 @@ def with_kernels(place: Place, forward: TorchForward) -> tuple[KernelForward, Ke
         forward.reduction,
         options.page_size,
         rows=rows,
+        plans=tuned_plans(place, forward.model),
     )
     kernels = KernelForward(stack, _paper(place), forward.owner)
     return kernels, KernelSampler.into(stack.sampled, _spread(place))

@@ -11,6 +11,8 @@ import numpy.typing as npt
 from panel.server.cuda.layout import Arrays
 from panel.server.plan import Plan, Segment
 
+Tokens = npt.NDArray[np.int64]
+
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
@@ -72,25 +74,27 @@ class Cycle:
             for old, new in pairs
         )
 
-    def goes_on(self, later: Cycle, page_size: int) -> bool:
+    def goes_on(self, later: Cycle, sampled: Tokens, page_size: int) -> bool:
         """True where what the head did after this cycle by itself is what `later` asks for.
 
-        The same sequences have to be in the same rows, each further by what was sampled for it,
-        with pages known then for all that the head sees.
+        The same sequences have to be in the same rows, each further by what was `sampled` for it,
+        [sequences * width], with pages known then for all that the head sees. A new text that finds
+        the seat and the pages of one that ended goes on with another token.
         """
-        pairs = zip(self.segments, later.segments, strict=False)
+        rows = zip(self.segments, later.segments, sampled.reshape(-1, self.width), strict=False)
         return (
             self.rows == later.rows
             and len(self.segments) == len(later.segments)
-            and all(_goes_on(old, new, page_size) for old, new in pairs)
+            and all(_goes_on(old, new, found, page_size) for old, new, found in rows)
         )
 
 
-def _goes_on(old: Segment, new: Segment, page_size: int) -> bool:
+def _goes_on(old: Segment, new: Segment, sampled: Tokens, page_size: int) -> bool:
     further = new.start - old.start
     return (
         new.seat == old.seat
         and 1 <= further <= len(old.tokens)
+        and new.tokens[0] == sampled[further - 1]
         and len(new.fresh) == further - 1
         and new.pages.startswith(old.pages)
         and new.start + max(1, len(new.tokens) - 1) <= _held(old) * page_size

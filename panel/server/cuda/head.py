@@ -22,6 +22,7 @@ from panel.server.cuda.clock import Clock
 from panel.server.cuda.cycle import Cycle
 from panel.server.cuda.layout import Paper
 from panel.server.cuda.linear import linear
+from panel.server.cuda.sampler import Landing
 from panel.server.cuda.target import KernelTarget
 from panel.server.cuda.turn import Captured, Turn, Where
 from panel.server.draft.model import DraftModel
@@ -99,7 +100,7 @@ class KernelHead:
     def draft(self, plan: Plan, owned: list[int]) -> None:
         """Begin a cycle of the plan's segments `owned`: its drafts are made, or under way."""
         cycle, before = Cycle.of(plan, owned), self.turn
-        if before is not None and before.gone_on and before.cycle.goes_on(cycle, self._page):
+        if before is not None and self._went_on(before, cycle):
             self.turn = Turn(cycle, before.where, before.cycle)
         else:
             self.turn = Turn(cycle, self._where(cycle), cycle)
@@ -132,10 +133,10 @@ class KernelHead:
         else:
             captured.keep.replay()
 
-    def go_on(self, sampled: torch.Tensor) -> None:
+    def go_on(self, sampled: torch.Tensor, landing: Landing) -> None:
         """Begin the next cycle from what was sampled in this one, if it is one.
 
-        `sampled` int64 [sequences * the plan's width or more].
+        `sampled` int64 [sequences * the plan's width or more]; `landing` brings it to the host.
         """
         turn = self.turn
         if turn is None:
@@ -144,7 +145,7 @@ class KernelHead:
         found = sampled[: cycle.rows * cycle.width].view(cycle.rows, cycle.width)
         follow_drafts(found, self.drafts, course, self.rate)
         self._begin(cycle.rows, turn.where)
-        turn.gone_on = True
+        turn.landing = landing
 
     def stop(self) -> None:
         """Let a step come that is no cycle."""
@@ -167,6 +168,11 @@ class KernelHead:
         first, _ = capture(draft, pool)
         second, _ = capture(partial(keep, self.width), first.pool())
         self.graphs[rows] = Captured(where, first, second)
+
+    def _went_on(self, before: Turn, cycle: Cycle) -> bool:
+        """True where the drafts of `cycle` were begun after the one `before` it."""
+        landing = before.landing
+        return landing is not None and before.cycle.goes_on(cycle, landing.tokens(), self._page)
 
     def _where(self, cycle: Cycle) -> Where:
         """Return where a cycle of that size is, with room for any sequence."""

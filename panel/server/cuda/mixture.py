@@ -10,6 +10,7 @@ from panel.kernels.experts import ExpertWeights
 from panel.kernels.router import Routing
 from panel.server.dispatch import ExpertsDispatched
 from panel.server.experts import ExpertsApart
+from panel.server.model import Model
 from panel.server.placement import Placement
 from panel.server.shape import ExpertShape
 
@@ -39,6 +40,15 @@ def weights_of(experts: ExpertsApart | ExpertsDispatched) -> ExpertWeights:
         shared_gate_up=experts.shared.gate_up,
         shared_down=experts.shared.down,
         bias=experts.router.bias,
+    )
+
+
+def expert_layers(model: Model) -> tuple[ExpertWeights | None, ...]:
+    """Return the experts of each layer; None for a plain one."""
+    parts = [layer.feed_forward for layer in model.layers]
+    return tuple(
+        weights_of(part) if isinstance(part, ExpertsApart | ExpertsDispatched) else None
+        for part in parts
     )
 
 

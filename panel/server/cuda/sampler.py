@@ -6,6 +6,7 @@ from collections.abc import Sequence as Sequences
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from panel.kernels.sampling import Draws, sample_tokens
@@ -34,16 +35,24 @@ class Landing:
     def done(self) -> bool:
         return self.end is None or self.end.query()
 
+    def tokens(self) -> npt.NDArray[np.int64]:
+        """Wait for the step; return the tokens of all rows."""
+        tokens: npt.NDArray[np.int64] = self._wait()[: self.rows].numpy()
+        return tokens
+
     def land(self) -> Landed:
-        if self.end is not None:
-            self.end.synchronize()
-        found, rows, size = self.found.tolist(), self.rows, self.drafts
+        found, rows, size = self._wait().tolist(), self.rows, self.drafts
         starts = range(2 * rows, len(found), size) if size else ()
         return Landed(
             found[:rows],
             [number != 0 for number in found[rows : 2 * rows]],
             [found[start : start + size] for start in starts],
         )
+
+    def _wait(self) -> torch.Tensor:
+        if self.end is not None:
+            self.end.synchronize()
+        return self.found
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ import torch
 from torch.nn.functional import silu
 
 from panel.kernels.embedding import look_up
+from panel.kernels.expert_plan import Plans
 from panel.kernels.experts import ExpertWeights, Workspace, moe
 from panel.server.attention import Attention, LatentAttention
 from panel.server.cuda.dispatch import Dispatch
 from panel.server.cuda.grouped import attend_grouped
 from panel.server.cuda.latent import attend_latent
 from panel.server.cuda.linear import linear
-from panel.server.cuda.mixture import routing_of, weights_of, with_table
+from panel.server.cuda.mixture import expert_layers, routing_of, with_table
 from panel.server.cuda.step import Step
 from panel.server.dispatch import ExpertsDispatched
 from panel.server.exchange import DistributedExchange
@@ -58,18 +59,15 @@ class Stack:
         page_size: int,
         *,
         rows: int,
+        plans: Plans | None = None,
     ) -> Stack:
-        """Return the stack for steps of at most `rows` rows."""
-        parts = [layer.feed_forward for layer in model.layers]
-        experts = tuple(
-            weights_of(part) if isinstance(part, ExpertsApart | ExpertsDispatched) else None
-            for part in parts
-        )
+        """Return the stack for steps of at most `rows` rows; `plans` as in `Workspace.of`."""
+        experts = expert_layers(model)
         first = next((weights for weights in experts if weights is not None), None)
         workspace = dispatch = None
         if first is not None:
-            workspace = Workspace.of(rows, first, routing_of(config.experts))
-            if any(isinstance(part, ExpertsDispatched) for part in parts):
+            workspace = Workspace.of(rows, first, routing_of(config.experts), plans)
+            if any(isinstance(layer.feed_forward, ExpertsDispatched) for layer in model.layers):
                 dispatch = Dispatch(workspace)
         turns = torch.view_as_real(model.rotation).flatten(1).contiguous()
         sampled = torch.zeros(rows, dtype=torch.int64, device=cache.device)

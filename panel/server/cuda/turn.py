@@ -12,6 +12,7 @@ from panel.kernels.draft_places import Rows
 from panel.kernels.draft_verify import Verification
 from panel.server.cuda.cycle import Cycle
 from panel.server.cuda.layout import Paper
+from panel.server.cuda.sampler import Landing
 from panel.server.cuda.upload import Inputs, Uploaded
 
 
@@ -64,5 +65,5 @@ class Turn:
     where: Where
     drafted: Cycle
     """The cycle whose pages were known when its drafts were made: itself, or the one before."""
-    gone_on: bool = False
-    """Whether the drafts that follow it are made, or under way."""
+    landing: Landing | None = None
+    """What was sampled in it, where the drafts that follow are made, or under way."""

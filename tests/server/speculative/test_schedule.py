@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from panel.server.cache import Cache
-from panel.server.cuda.cycle import Cycle
+from panel.server.cuda.cycle import Cycle, Tokens
 from panel.server.draft.places import Places
 from panel.server.messages import Generate
 from panel.server.plan import Plan, Segment, Work
@@ -224,6 +224,7 @@ def test_a_cycle_knows_the_pages_of_the_one_after_it() -> None:
     for number in range(4):
         scheduler.add(Generate(str(number), [number], 100 + number, temperature=0))
     before: Cycle | None = None
+    sampled: Tokens = np.empty(0, np.int64)
     foreseen = 0
     while not scheduler.idle:
         scheduled = scheduler.next()
@@ -235,13 +236,38 @@ def test_a_cycle_knows_the_pages_of_the_one_after_it() -> None:
                 cycle = Cycle.of(plan, list(range(len(plan.segments))))
         if before is not None and cycle is not None:
             same = len(before.segments) == len(cycle.segments)
-            assert before.goes_on(cycle, 4) is same
+            assert before.goes_on(cycle, sampled, 4) is same
             if same and all(len(segment.tokens) == 4 for segment in cycle.segments):
                 assert before.foresees(cycle, 4, 4)
                 foreseen += 1
         before = cycle
-        scheduler.commit(scheduled, model.step(scheduler, scheduled))
+        choices = model.step(scheduler, scheduled)
+        sampled = tokens_of(choices, plan.width)
+        scheduler.commit(scheduled, choices)
     assert foreseen > 20
+
+
+def tokens_of(choices: list[Choice], width: int) -> Tokens:
+    """Return what a device samples, as far as drafts are followed."""
+    return np.array([(each.tokens + [-1] * width)[:width] for each in choices]).ravel()
+
+
+def test_a_text_in_the_place_of_one_that_ended_is_not_taken_for_it() -> None:
+    """It has the seat, the pages and the position, but another last token than was sampled."""
+    limits = Limits(9, 100, 1, 64, (1,), 3, head=True, adaptive=False)
+    scheduler = make_scheduler(limits, make_cache(50, 4))
+    for _ in range(8):
+        scheduler.drafter.pace.learn(1, 1, 1.0)
+    scheduler.add(Generate("a", [1, 2, 3], 9, temperature=0, stop_tokens=[6]))
+    scheduler.commit(scheduler.next(), [Choice([5])])
+    first = scheduler.next()
+    assert scheduler.commit(first, [Choice([6])])[0].finish == "stop"
+    scheduler.add(Generate("b", [1, 2, 3, 5, 7], 20, temperature=0))
+    second = scheduler.next()
+    before, after = (Cycle.of(each.plan, [0]) for each in (first, second))
+    assert after.segments[0].tokens == [7, 0, 0, 0]
+    assert before.goes_on(after, np.array([7, 0, 0, 0]), 4)
+    assert not before.goes_on(after, np.array([6, 0, 0, 0]), 4)
 
 
 def test_a_text_that_goes_on_from_an_answer_finds_whole_pages_alone() -> None:
