@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 def cache_file(name: str) -> Path:
     """Return where a file of figures is kept."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(cache, "moepanel", name)
 
 
