@@ -32,6 +32,8 @@ class Cause(NamedTuple):
     hung: bool = False
     suspects: tuple[int, ...] = ()
     """Ranks that may be at fault where no root can be named."""
+    missing: tuple[str, ...] = ()
+    """Evidence that would say more."""
 
 
 def subject(roots: Roots, otherwise: str = "the engine") -> str:

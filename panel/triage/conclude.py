@@ -79,7 +79,7 @@ def _failed(scene: Scene, cause: Cause) -> Verdict:
         evidence=evidence(scene, cause),
         advice=advise(scene, cause),
         related=related(scene.catalog, cause.kind),
-        missing=scene.missing,
+        missing=(*cause.missing, *scene.missing),
     )
 
 

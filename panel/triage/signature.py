@@ -38,6 +38,7 @@ _GROUPS = frozenset(
         "count",
         "detail",
         "signal",
+        "log",
     )
 )
 

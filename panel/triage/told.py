@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+from panel.logs.records import rank_of
 from panel.triage.cause import Cause, subject
 from panel.triage.deaths import code_kind, code_words
 from panel.triage.mark import Mark
@@ -24,6 +25,8 @@ def find_told_death(scene: Scene) -> Cause | None:
     assert signature is not None
     rank, code, name = _rank(scene, mark), _code(mark), mark.groups.get("name", "")
     roots = () if rank is None or signature.scope == "none" else (rank,)
+    if rank is not None and "log" in mark.groups and _unread(scene, rank):
+        return _elsewhere(scene, mark, roots)
     return Cause(
         signature.kind if code is None else code_kind(scene, code, signature.kind),
         roots,
@@ -34,6 +37,23 @@ def find_told_death(scene: Scene) -> Cause | None:
         scene.phase(rank),
         (mark,),
     )
+
+
+def _unread(scene: Scene, rank: int) -> bool:
+    """Return whether the log of a rank is not among the evidence: each rank that is heard has a log
+    of its own, this one has none, and nobody watched the processes."""
+    own = {rank_of(source) for source in scene.tails}
+    return scene.spoke <= own and rank not in own and not scene.gang.members
+
+
+def _elsewhere(scene: Scene, mark: Mark, roots: tuple[int, ...]) -> Cause:
+    """Return the end of a rank whose own words, and with them its phase, are not known."""
+    signature = scene.catalog.of_kind("log_elsewhere")
+    assert signature is not None
+    return Cause(
+        signature.kind, roots, mark.t, subject(roots), signature.what, "low",
+        marks=(mark,), missing=(mark.groups["log"],),
+    )  # fmt: skip
 
 
 def _code(mark: Mark) -> int | None:

@@ -107,7 +107,7 @@ class LogView(Widget):
         return (
             place, row.ranks, row.missing, row.odd, line.part, page.text(row), page.is_whole(row),
             page.left, not page.follows and line.at == page.current_index,
-            place in self.look.marks, self.size.width, self._sign(y), self.look.key(),
+            place in self.look.marks, self.size.width, page.width, self._sign(y), self.look.key(),
         )  # fmt: skip
 
     def _strip(self, y: int, width: int) -> Strip:

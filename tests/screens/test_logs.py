@@ -207,6 +207,16 @@ async def test_only_lines_on_screen_are_rendered() -> None:
         assert len(view._strips) < 200
 
 
+async def test_a_line_painted_for_a_narrower_page_is_painted_anew() -> None:
+    """Textual may ask for lines of a terminal that has grown before it says so."""
+    async with opened(Node()) as pilot:
+        view = pilot.app.screen.query_one(LogView)
+        view.page.width = 8
+        assert "running" not in view.render_line(0).text
+        view.update()
+        assert "running" in view.render_line(0).text
+
+
 async def test_sources_that_did_not_grow_are_not_asked_for() -> None:
     node = Node()
     async with opened(node) as pilot:

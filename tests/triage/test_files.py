@@ -18,6 +18,9 @@ ZeroDivisionError: division by zero
 GLOO = "RuntimeError: [/x/gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:4"
 
 
+LOST = "rank 3 (pid 9) is gone at step 0; look in the log of rank 3"
+
+
 def write(folder: Path, **texts: str) -> list[Path]:
     paths = []
     for name, text in texts.items():
@@ -88,6 +91,46 @@ def test_what_could_not_be_known_is_said(tmp_path: Path) -> None:
     (path,) = write(tmp_path, engine=GLOO + "\n")
     told = " ".join(triage_files([path]).missing)
     assert all(word in told for word in ("launch.json", "events.jsonl", "arrival", "kernel"))
+
+
+def said(who: str, text: str) -> str:
+    return f"[2026-03-04 10:00:05.000 {who}] ERROR {text}\n"
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"rank_0": said("TP0 capture", LOST)},
+        {"rank_0": said("TP0 capture", LOST), "rank_1": said("TP1 capture", LOST)},
+        {"frontend": said("API stopped", f"the engine stopped: {LOST}; this process ends too")},
+    ],
+)
+def test_a_rank_whose_log_is_not_given_is_not_said_to_be_silent(
+    tmp_path: Path, texts: dict[str, str]
+) -> None:
+    found = triage_files(write(tmp_path, **texts))
+    assert found.headline == "rank 3 failed first: ended; its own log is not here"
+    assert (found.root_ranks, found.confidence, found.phase) == ((3,), "low", None)
+    assert found.missing[0] == "log of rank 3"
+    assert found.advice[0].confirm is not None
+    assert found.advice[0].confirm.startswith("give the log of that rank")
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"rank_0": said("TP0 capture", LOST), "rank_3": ""},
+        {"rank_0": said("TP0 capture", LOST), "rank_3": said("TP3 capture", "begins")},
+        {"engine": said("TP3 capture", "begins") + said("TP0 capture", LOST)},
+        {"engine": said("TP0 capture", LOST)},
+    ],
+)
+def test_a_rank_whose_log_is_there_died_without_a_word(
+    tmp_path: Path, texts: dict[str, str]
+) -> None:
+    found = triage_files(write(tmp_path, **texts))
+    assert (found.kind, found.root_ranks) == ("worker_died_silent", (3,))
+    assert "log of rank 3" not in found.missing
 
 
 def test_empty_log_is_no_log_of_an_engine(tmp_path: Path) -> None:
