@@ -161,10 +161,10 @@ def _prepare_buckets(runner: Runner, buckets: tuple[int, ...], draft: int, life:
 
     Returns the bytes of GPU memory that they keep.
     """
-    before = _reserved()
+    before = held = _reserved()
     for done, size in enumerate(reversed(buckets)):
         life.progress(done, len(buckets), size)
-        begun, held = time.perf_counter(), _reserved()
+        begun, earlier = time.perf_counter(), held
         for width in sorted({1, 1 + draft}):
             try:
                 runner.forward.prepare(size, width)
@@ -172,11 +172,12 @@ def _prepare_buckets(runner: Runner, buckets: tuple[int, ...], draft: int, life:
                 raise
             except Exception as error:
                 raise RuntimeError(f"batch size {size}: {_innermost(error)}") from error
-        took, more = (time.perf_counter() - begun) * 1e3, (_reserved() - held) / 2**20
+        took, held = (time.perf_counter() - begun) * 1e3, _reserved()
+        more = (held - earlier) / 2**20
         of_gpu = f", {more:.1f} MiB of the GPU" if torch.cuda.is_initialized() else ""
         log.info("batch size %d: prepared in %.1f ms%s", size, took, of_gpu)
     life.progress(len(buckets), len(buckets))
-    return _reserved() - before
+    return held - before
 
 
 def _reserved() -> int:

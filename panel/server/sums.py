@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from panel.server.collectives import Measured, median_us
-from panel.server.distributed import ranks_per_gpu
+from panel.server.distributed import backend_of, ranks_per_gpu
 from panel.server.figures import agreed, cache_file, facts_of
 from panel.server.nccl import describe_nccl
 from panel.server.place import Place
@@ -59,7 +59,7 @@ def _paths(place: Place, buffer: torch.Tensor) -> tuple[dict[str, Reduction], in
         case "auto" | "peer" if (peers := _peers(place, buffer)) is not None:
             paths["peer"] = peers
     if "peer" not in paths or ranks_per_gpu(ranks) == 1:
-        path = "nccl" if place.device.type == "cuda" else "gloo"
+        path = backend_of(place.device, ranks)
         paths[path] = Distributed(buffer, path)
     return paths, place.demand.box if "peer" in paths else 0
 
